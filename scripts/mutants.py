@@ -61,6 +61,15 @@ ALSO = {
     ],
     "edge": ["tests/analysis", "tests/golden", "lab/tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
+    "pages": [
+        "tests/analysis/test_watched.py",
+        "tests/browser",
+        "tests/cli/test_cli_compare.py",
+        "tests/cli/test_cli_fleet.py",
+        "tests/cli/test_cli_gradient.py",
+    ],
+    "series": ["tests/analysis/test_stability.py", "tests/analysis/test_run_groups.py"],
+    "wording.py": ["tests/test_wording.py", "tests/pages"],
     "forecasting": ["lab/tests/experiments/test_forecast.py", "tests/test_intervals.py"],
     "diagnostics": [
         "lab/tests/experiments/test_confusion.py",

@@ -191,9 +191,9 @@ def check_now(judgement: Judgement, report: dict[str, Any], text: str) -> None:
 
 # What a check that found nothing says of a column now -> the name of its row and tile.
 NOW_SAID = {
-    "Entropy": rf"No sign of it: entropy is ({NUMBER}) nats",
+    "Entropy": rf"No sign of a problem: entropy is ({NUMBER}) nats",
     "KL to the reference": rf"^KL {NUMBER} nats a token in the first rows and ({NUMBER}) in the last",
-    "Truncated": rf"No sign of it: ({NUMBER}) % of the last completions",
+    "Truncated": rf"No sign of a problem: ({NUMBER}) % of the last completions",
 }
 
 

@@ -847,7 +847,7 @@ UNNAMED: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "a token of no chance": (token_of_no_chance, ("trl", "verl"), ""),
     "a KL that grows": (loss_beside_a_kl_that_grows, ("trl", "verl"), "policy gradient"),
 }
-"""Logs that look like a cause and are no sign of it: the words that none may have."""
+"""Logs that look like a cause and are no sign of a problem: the words that none may have."""
 
 
 def log_of(kind: Kind, trainer: str, seed: int) -> list[dict[str, float]]:

@@ -21,7 +21,7 @@ def test_the_probes_are_right_with_other_numbers_and_trainers(tmp_path: Path) ->
         for name, (kind, trainer, words) in AGAIN.items():
             path = tmp_path / f"{name}.jsonl"
             path.write_text("\n".join(map(json.dumps, log_of(kind, trainer, seed))))
-            said = judgement_lines(judge(run_record(path), ended=True), (1.0,))[:6]
+            said = judgement_lines(judge(run_record(path), ended=True))[:6]
             if not re.search(words, " ".join(" ".join(said).split())):
                 missed[name] = said
         assert len(missed) <= 1, missed

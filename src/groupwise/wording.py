@@ -166,8 +166,8 @@ def file_size(count_of_bytes: float) -> str:
 
 
 def capital(text: str) -> str:
-    """Begin with a capital and leave the rest as it is."""
-    return text[:1].upper() + text[1:]
+    """Begin with a capital, but for the name of a column, and leave the rest as it is."""
+    return text if re.match(r"\w*[_/]", text) else text[:1].upper() + text[1:]
 
 
 def sentence(clause: str) -> str:

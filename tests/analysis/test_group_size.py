@@ -16,7 +16,6 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.fitted import cut
 from groupwise.analysis.plan import (
     NOT_LOGGED,
     group_size_evidence,
@@ -31,7 +30,7 @@ from groupwise.estimators.best_group_size import (
 from groupwise.estimators.components import components
 from groupwise.pages.html import render
 from groupwise.pages.tables import plan_grid
-from groupwise.record.run import RunConfig, RunRecord
+from groupwise.record.run import RunConfig, RunRecord, cut
 from groupwise.record.table import rollouts_table, steps_table
 
 Make = Callable[..., RunRecord]

@@ -41,12 +41,16 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Fact
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.readers import run_record
 from groupwise.readers.dumps import SPELLINGS
-from groupwise.record.journal import FILE, ProbeResult, Probes, encode_entry, read_probes
+from groupwise.record.journal import encode_entry
 from groupwise.record.run import (
+    PROBES,
     RECORD_FILES,
     Meaning,
+    ProbeResult,
+    Probes,
     RunConfig,
     RunRecord,
+    read_probes,
     rollouts_table,
     steps_table,
 )
@@ -136,16 +140,16 @@ def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
 
 
 LISTED = [
-    "Remaining causes: a broken verifier, harder data.",
+    "The causes that remain: a broken verifier, harder data.",
     "",
     (
         "regrade grades logged completions again with your reward function: 128 "
         "completions, 3.0 s by the default estimate, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
-    "  the grades changed more than the completions: a broken verifier",
-    "  the completions earn less by the same reward function: harder data",
-    "  on the earlier prompts the checkpoint lost less than half of the fall: harder data",
+    "  a broken verifier, if the grades changed more than the completions",
+    "  harder data, if the completions earn less by the same reward function",
+    "  harder data, if on the earlier prompts the checkpoint lost less than half of the fall",
 ]
 
 
@@ -170,7 +174,7 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     timed = json.loads(capsys.readouterr().out)["probes"][0]
     assert timed["timed"]
     assert timed["seconds"] != 3
-    assert not (run / FILE).exists()
+    assert not (run / PROBES).exists()
     assert main(["probe", str(run), "regrade", *given]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["result"]["outcome"] == outcome
@@ -178,9 +182,9 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert (last_cause.certainty, last_cause.keys) == (Certainty.LIKELY, (cause,))
     assert "by probe regrade, seed 1, 128 completions" in last_cause.words
     assert document["judgement"]["cause"]["names"] == list(last_cause.names)
-    assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
+    assert {path.name for path in run.iterdir()} - {PROBES} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
-    assert "Remaining causes: " + last_cause.names[0] in said_now
+    assert "The causes that remain: " + last_cause.names[0] in said_now
     assert "There are no causes to separate. Do: " in said_now
 
 
@@ -237,7 +241,7 @@ def test_what_is_not_there_is_named_and_nothing_is_written(
     run, _ = run_of("verifier", tmp_path)
     assert main(["probe", str(run), *words]) == 2
     assert message in capsys.readouterr().err
-    assert not (run / FILE).exists()
+    assert not (run / PROBES).exists()
 
 
 def test_an_experiment_that_was_made_is_said_and_not_named_again(
@@ -714,7 +718,7 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
     run, _ = run_of("verifier", tmp_path)
     kept = gw.open_run(run).probes
     assert kept is not None
-    assert kept.path == run / FILE
+    assert kept.path == run / PROBES
     good = {
         **dict.fromkeys(("probe", "outcome", "message", "date", "run", "arguments"), "x"),
         **dict.fromkeys(("value", "low", "high", "seconds"), 1.0),
@@ -735,11 +739,11 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
         good | {"rollouts": -3},
     ]
     lines = [b"notes of mine\n", *(encode_entry(entry) for entry in (*bad, good))]
-    (run / FILE).write_bytes(b"".join(lines))
+    (run / PROBES).write_bytes(b"".join(lines))
     assert len(read_probes(run, "").results) == 1
     assert gw.open_run(run).judgement.cause.certainty is Certainty.CANNOT_TELL  # no probe of ours
     assert len(kept.add(_result()).results) == 1
-    assert (run / FILE).read_bytes().startswith(b"".join(lines))
+    assert (run / PROBES).read_bytes().startswith(b"".join(lines))
     assert len(read_probes(run, "").results) == 2
 
 
@@ -747,7 +751,7 @@ def test_a_link_in_the_place_of_results_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, _ = run_of("verifier", tmp_path)
-    (run / FILE).symlink_to(tmp_path / "elsewhere")
+    (run / PROBES).symlink_to(tmp_path / "elsewhere")
     assert main(["probe", str(run), "regrade", "--function", "graders:right"]) == 2
     assert "which is a link" in capsys.readouterr().err
     assert not (tmp_path / "elsewhere").exists()
@@ -914,7 +918,7 @@ def test_a_function_that_grades_all_alike_tells_nothing() -> None:
 
 def test_a_journal_of_results_that_is_not_read_is_not_written(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    beside = tmp_path / f"log.jsonl.{FILE}"
+    beside = tmp_path / f"log.jsonl.{PROBES}"
     beside.write_bytes(b"x" * ((1 << 20) + 1))
     with pytest.raises(InvalidArgumentError, match="move it away"):
         read_probes(log, "").add(ProbeResult("regrade", "", "", 0, 0, 0, 64, 1, 1, "2026-11-24"))

@@ -5,6 +5,7 @@ are, what groups differ in.
 from __future__ import annotations
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.compare import (
     RunGroup,
@@ -98,7 +99,8 @@ def test_other_differences_are_named() -> None:
     ]
     differing, notes = differing_settings(groups)
     assert differing == ("group_size",)
-    assert notes == ["The groups differ in group_size (8; 16): any of these may cause the result."]
+    (note,) = notes
+    says("analysis/run_groups/1", note)
     assert differing_settings(groups, besides=["group_size"]) == ((), [])
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from groupwise.analysis.fitted import ForecastRequest, cut, fit_metric
+from groupwise.analysis.fitted import ForecastRequest, fit_metric
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.pages.html import made_by, render
 from groupwise.plain import to_json
-from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.run import Meaning, RunRecord, cut
 from groupwise.record.table import steps_table
 
 Make = Callable[..., RunRecord]

@@ -156,7 +156,7 @@ def test_every_word_of_a_judgement_has_its_place(live: Any) -> None:
         ],
         "#no-completions": ["log completions"],
         "#checks li": [
-            "check none: no sign of it. said of none",
+            "check none: no sign of a problem. said of none",
             "check info: info. said of info",
             "check warning: warning. said of warning",
             "check critical: critical. said of critical",

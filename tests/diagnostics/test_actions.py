@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import dataclasses
 import importlib.util
 import runpy
@@ -180,6 +181,18 @@ def test_a_judgement_carries_its_actions() -> None:
 def _named(framework: str) -> list[str]:
     """The names of settings that the table has for a trainer."""
     return [entry.partition("=")[0] for row in SETTINGS for entry in row[framework].split()]
+
+
+@each_case("framework", ["trl", "verl", "openrlhf", "prime_rl"])
+def test_settings_are_named_as_a_trainer_was_seen_to_name_them(framework: str) -> None:
+    """`tests/golden/actions.tsv` has the names that the tests below held to the installed package;
+    few machines have every trainer.
+    """
+    table = Path(__file__).parents[1] / "golden" / "actions.tsv"
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t")
+        names = {row["framework"]: row["names"].split() for row in rows}
+    assert sorted(set(_named(framework))) == names[framework]
 
 
 def _fields(module: str, *classes: str) -> set[str]:

@@ -540,6 +540,7 @@ def test_nothing_to_do_is_no_line() -> None:
 def test_every_cause_has_a_line_of_its_own_and_evidence() -> None:
     assert all(row.do and row.clauses and row.label for row in CAUSES.values())
     assert len({row.label for row in CAUSES.values()}) == len(CAUSES)
+    assert not [row.label for row in CAUSES.values() if ":" in row.label]  # it follows a colon
 
 
 def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None:

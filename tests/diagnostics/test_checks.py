@@ -94,14 +94,14 @@ def test_healthy_runs_raise_no_alarm(kind: str) -> None:
         (
             "advantage_degeneracy",
             State.FAILED,
-            "zero-variance groups: almost no group gives a gradient",
+            "zero-variance groups (almost no group gives a gradient)",
         ),
         (
             "policy_concentration",
             State.FAILED,
-            "entropy collapse: the policy has lost its variety",
+            "entropy collapse (the policy has lost its variety)",
         ),
-        ("length_runaway", State.WARNING, "truncation: most completions hit the limit"),
+        ("length_runaway", State.WARNING, "truncation (most completions hit the limit)"),
     ],
 )
 def test_each_failure_is_named_and_placed(kind: str, state: State, cause: str) -> None:

@@ -136,7 +136,7 @@ def test_a_gap_that_grows_sevenfold_is_far_though_it_is_small(times: float, stat
     assert judgement.state is state
     if state is State.WARNING:
         assert names(judgement) == ["tokenised_again"]
-        assert "…" not in "".join(judgement_lines(judgement, (1.0,))[:2])
+        assert "…" not in "".join(judgement_lines(judgement)[:2])
 
 
 @pytest.mark.parametrize(("last", "state"), [(0.07, State.WARNING), (0.02, State.OK)])

@@ -120,7 +120,7 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
         (
             "zero_variance-seed0",
             "warning",
-            ("truncation: most completions hit the limit",),
+            ("truncation (most completions hit the limit)",),
             None,
         ),
         # Fewer are cut off in the second run, and four groups of two in five are alike.
@@ -150,7 +150,7 @@ def test_a_policy_that_its_first_update_caught_names_the_second_number_and_is_ca
     judgement, rollouts = gw.open_run(tmp_path).judgement, RunRecord.load(tmp_path).rollouts
     assert (judgement.state.value, judgement.cause.names) == (
         "failed",
-        ("zero-variance groups: almost no group gives a gradient",),
+        ("zero-variance groups (almost no group gives a gradient)",),
     )
     assert judgement.do.startswith("compare two completions of one prompt")
     assert rollouts is not None

@@ -72,7 +72,7 @@ def test_the_settings_tell_a_rate_that_is_hidden() -> None:
     finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
     assert (finding.status, finding.message) == (
         Status.NONE,
-        f"No sign of it: the learning rate is 1e−6 in the settings; {HIDDEN}.",
+        f"No sign of a problem: the learning rate is 1e−6 in the settings; {HIDDEN}.",
     )
     finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
     says("diagnostics/rounded/1", finding.message)

@@ -199,7 +199,7 @@ def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
         "gradient norm 1.00 → 40",
     )
     early = np.full(N, 1.0)
-    early[40] = 40.0  # ten rows before is no sign of it
+    early[40] = 40.0  # ten rows before is no sign of a problem
     assert sign_of(signal(early), SPIKE, low=31, step=51) is None
     small = np.full(N, 1.0)
     small[48] = 4.9
@@ -306,7 +306,8 @@ def test_a_length_at_its_limit_says_so() -> None:
     signs = signs_about(
         evidence(reward=np.where(ROW < 50, 0.8, 0.1), completion_length=length), 51, reach=6
     )
-    assert [sign.words for sign in signs] == ["length 300 → 512 = limit"]
+    (note,) = [sign.words for sign in signs]
+    says("diagnostics/signs/4", note)
     below = np.where(ROW < 48, 300.0, 500.0)
     config = {"max_completion_length": 512}
     signs = signs_about(
@@ -317,7 +318,8 @@ def test_a_length_at_its_limit_says_so() -> None:
     signs = signs_about(
         evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=near), 51, reach=6
     )
-    assert [sign.words for sign in signs] == ["length 300 → 502 = limit"]
+    (note,) = [sign.words for sign in signs]
+    says("diagnostics/signs/5", note)
 
 
 def test_the_limit_is_the_length_of_rows_in_which_all_are_truncated() -> None:

@@ -412,9 +412,8 @@ def test_a_judge_that_fails_is_said_once_and_the_run_goes_on(
     callback = attached(trainer, check_every=1, stop_on="failing")
     trainer.train(3)
     assert trainer.state.global_step == 3
-    assert [notice for notice in callback.notices if "judged" in notice] == [
-        "the run could not be judged: ZeroDivisionError: division by zero; training goes on"
-    ]
+    (note,) = [notice for notice in callback.notices if "judged" in notice]
+    says("integrations/callback/2", note)
 
 
 def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
@@ -610,9 +609,8 @@ def test_a_failure_inside_is_said_once_and_the_training_goes_on(
     monkeypatch.setattr(getattr(callback, where) if where else callback, what, fails)
     trainer.train(4)
     assert trainer.state.global_step == 4
-    assert [notice for notice in callback.notices if "recording failed" in notice] == [
-        "recording failed: KeyError: 'something inside'; training goes on"
-    ]
+    (note,) = [notice for notice in callback.notices if "recording failed" in notice]
+    says("integrations/callback/3", note)
     assert "_calculate_rewards" not in vars(trainer)
 
 
@@ -740,9 +738,8 @@ def test_verl_judges_the_run_and_tells_a_change_of_its_state(
         tap.rolled()
         tap._safely(partial(tap.step, {"actor/entropy": 1.0}, step))
     tap.end()
-    assert [line for line in said if "reward 0.8" in line] == [
-        "failing at step 100 (was ok): reward 0.8 → 0.0; stop"
-    ]
+    (note,) = [line for line in said if "reward 0.8" in line]
+    says("integrations/callback/4", note)
     assert not any("failed" in line for line in said)
 
 

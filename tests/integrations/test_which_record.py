@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 from tests.integrations.test_callback import PlayedTrainer, attached, judged, judged_by
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
-from groupwise.integrations.generation import Generation
+from groupwise.integrations.generation import MEANINGS, Generation
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
 from groupwise.record.recorder import Identity, Recorder, home_of, identity_in, opened
@@ -131,9 +132,8 @@ def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(
         Checkpoints().trained(trainer, 6, after=after)
     assert steps_in(shared) == list(range(1, 7))
     assert steps_in(tmp_path / "shared-2") == list(range(6, 12))
-    assert RunRecord.load(tmp_path / "shared-2").notes == (
-        "resumed after step 5: steps 1 to 5 are missing in the record",
-    )
+    (note,) = RunRecord.load(tmp_path / "shared-2").notes
+    says("integrations/which_record/1", note)
     assert any(
         "belongs to another run; training goes on, recorded in" in notice
         for notice in callback.notices
@@ -203,7 +203,8 @@ def test_a_resumed_record_keeps_its_notes_and_the_group_size_in_force(tmp_path: 
 def test_a_change_that_is_not_done_again_is_forgotten(tmp_path: Path) -> None:
     recorded(tmp_path / "run", {1: 8.0, 2: 8.0, 3: 4.0})
     again = recorded(tmp_path / "run", {3: 8.0}, after=2)
-    assert again.notes == ("resumed after step 2: steps 3 to 3 will be replaced",)
+    (note,) = again.notes
+    says("integrations/which_record/2", note)
     assert again.config.value("group_size") == 8
 
 
@@ -218,12 +219,8 @@ def test_uneven_groups_are_noted_once_and_leave_the_setting_alone(tmp_path: Path
         )
     recorder.close()
     record = RunRecord.load(tmp_path / "run")
-    assert said == [
-        (
-            "groups have several sizes from step 1 on: the column group_size has the median of "
-            "each step, and the setting stays"
-        )
-    ]
+    (note,) = said
+    says("integrations/which_record/3", note)
     assert record.notes == tuple(said)
     assert record.config.value("group_size") == 8
     assert record.steps["group_size"].to_list()[:4] == [3.5, 3.0, 3.5, 8.0]
@@ -398,6 +395,9 @@ def test_groups_of_several_sizes_have_their_median_and_the_share_that_is_not_of_
     row = Generation(np.zeros(len(prompt_N)), prompt_N).row()
     assert row["group_size"] == 3.5
     assert row["uneven_group_share"] == 0.5
+    definitions = {meaning.column: meaning.definition for meaning in MEANINGS}
+    assert "the median if groups differ" in definitions["group_size"]
+    assert "differs from the most common one" in definitions["uneven_group_share"]
     assert "uneven_group_share" not in Generation(np.zeros(8), np.repeat(np.arange(2), 4)).row()
 
 

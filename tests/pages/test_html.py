@@ -272,7 +272,7 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
         "cost125 of 200 steps (62 %) since the first sign, 4,000 rollouts, 2 h",
         "Lengthcritical7Long.",
         "Klnot logged–Log kl.",
-        "Entropyno sign of it–X.",
+        "Entropyno sign of a problem–X.",
     ):
         assert said in texts.replace("\u00a0", " "), said
     (fold,) = re.findall("The log has no answer on ([a-z, ]*)", texts) or [""]

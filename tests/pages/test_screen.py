@@ -102,14 +102,15 @@ HOSTILE = "[bold red]x[/] :boom: \x1b[31m\x1b]8;;http://evil\x07 \u202egnp 模�
 def printed(judgement: Judgement, *, encoding: str = "utf-8", **asked: object) -> str:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
-    print_judgement(judgement, (0.0, 0.5, None, 1.0), Console(file=stream, width=160), **asked)  # type: ignore[arg-type]
+    drawn = replace(judgement, heights=(0.0, 0.5, None, 1.0))
+    print_judgement(drawn, Console(file=stream, width=160), **asked)  # type: ignore[arg-type]
     stream.flush()
     return raw.getvalue().decode(encoding)
 
 
 def test_a_failed_run_is_drawn_as_specified() -> None:
-    heights = [0.95, 0.95, 0.8, 0.6, 0.4, 0.2, 0.1, 0.0]
-    assert judgement_lines(FAILED, heights) == [
+    fallen = replace(FAILED, heights=(0.95, 0.95, 0.8, 0.6, 0.4, 0.2, 0.1, 0.0))
+    assert judgement_lines(fallen) == [
         "✗ FAILED  rho0.30_seed43  reward 0.89 → 0.00, collapsed at steps 75-100",
         "  first sign  step 75  60 % truncated (was 0 %), length 314 → 454 → 512 = limit",
         "  then        step 85  entropy 0.13 → 0.31 → 0.54",
@@ -118,7 +119,7 @@ def test_a_failed_run_is_drawn_as_specified() -> None:
         "  cost        125 of 200 steps (62 %) since the first sign",
         "  reward ██▇▅▄▂▁▁",
     ]
-    assert judgement_lines(FAILED, heights, plain=True) == [
+    assert judgement_lines(fallen, plain=True) == [
         "x FAILED  rho0.30_seed43  reward 0.89 -> 0.00, collapsed at steps 75-100",
         # with its arrows spelt out the length has no room beside it
         "  first sign  step 75  60 % truncated (was 0 %)",
@@ -163,7 +164,7 @@ def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
 
 
 def test_a_run_to_watch_has_a_possible_cause() -> None:
-    assert judgement_lines(WARNING, (0.5,)) == [
+    assert judgement_lines(replace(WARNING, heights=(0.5,))) == [
         "! WARNING  flat  nothing learnt in 300 steps (gain -.1 to .12)",
         "  possible    too small a group; log the share of zero-variance groups",
         "  do          raise num_generations from 2 to 8",
@@ -173,7 +174,7 @@ def test_a_run_to_watch_has_a_possible_cause() -> None:
 
 
 def test_a_run_that_is_ok_needs_two_lines() -> None:
-    assert judgement_lines(OK, (0.2, 1.0)) == [
+    assert judgement_lines(replace(OK, heights=(0.2, 1.0))) == [
         "✓ OK  good  reward 0.20 → 0.81, learning",
         "  reward ▂█",
     ]
@@ -247,7 +248,7 @@ def test_why_says_whole_what_was_cut() -> None:
 def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
     words = "one two three four five six seven eight nine ten eleven twelve"
     full = replace(FAILING, do=words, headline=words, then=(Sign("entropy", 20, 1.0, 0.2, words),))
-    lines = judgement_lines(full, (1.0,))
+    lines = judgement_lines(replace(full, heights=(1.0,)))
     assert words_in(lines) <= MOST_WORDS
     assert [line[2:13].strip() for line in lines[1:]] == [
         "first sign",
@@ -283,7 +284,7 @@ def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
         replace(hostile, run="x" * 300, headline="y" * 500),
         replace(hostile, run="a b " * 50, do="a " * 200),
     ):
-        lines = judgement_lines(shown, [1.0] * 40, plain=plain)
+        lines = judgement_lines(replace(shown, heights=(1.0,) * 40), plain=plain)
         assert len(lines) <= MOST_LINES
         assert max(map(cell_len, lines)) <= WIDTH
         assert words_in(lines) <= MOST_WORDS
@@ -334,9 +335,9 @@ def test_why_adds_the_answer_of_every_check() -> None:
         "",
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
-        "  Length runaway: no sign of it",
-        "  Reward hacking: not logged: log a reward on held-out prompts",
-        "  Kl: not logged: no [bold]KL[/]",
+        "  Length runaway: no sign of a problem",
+        "  Reward hacking, not logged: Log a reward on held-out prompts.",
+        "  Kl, not logged: No [bold]KL[/].",
     ]
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise import parsing
 from groupwise.diagnostics.judge import judge
@@ -143,9 +144,11 @@ class TestCsv:
         )
         assert values(record, "reward") == [None, 0.5, None, None, float("inf")]
         assert record.metrics() == ("reward",)
-        assert record.notes == ("1 cell with text counts as missing: reward (1)",)
+        (note,) = record.notes
+        says("readers/tables/1", note)
         more = opened(tmp_path / "b.csv", "Step,reward\n1,0.5\n2,oops\n3,none so far\n4,0.75\n")
-        assert more.notes == ("2 cells with text count as missing: reward (2)",)
+        (note,) = more.notes
+        says("readers/tables/2", note)
 
     def test_ragged_rows_are_noted(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward,kl\n1,0.5\n2,0.75,0.1,9\n")
@@ -253,11 +256,8 @@ class TestOrder:
         record = self.log(tmp_path, [*range(1, 21), *range(16, 31)])
         assert values(record, "step") == list(range(1, 31))
         assert values(record, "reward")[14:16] == [14.0, 20.0]
-        assert record.notes == (
-            (
-                "the run was restarted 1 time (the step drops back to 16): 5 rows were replaced by later ones"
-            ),
-        )
+        (note,) = record.notes
+        says("readers/tables/3", note)
 
     def test_a_crash_before_the_restart_point_was_passed(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [*range(1, 21), 16, 17])
@@ -285,9 +285,8 @@ class TestOrder:
     def test_a_step_logged_again_at_the_end_keeps_its_last_values(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [1, 2, 3, 3])
         assert values(record, "reward") == [0.0, 1.0, 3.0]
-        assert record.notes == (
-            "1 step was logged more than once (at 3): the last values are kept",
-        )
+        (note,) = record.notes
+        says("readers/tables/4", note)
 
     def test_micro_batches_are_averaged_and_the_window_stays(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [0, 0, 1, 1, 2, 2])
@@ -350,9 +349,8 @@ class TestOrder:
     def test_huge_steps_are_left_out_for_the_true_reason(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [10**15 * row for row in range(12)] + [2**53 - 1])
         assert len(record.steps) == 11
-        assert record.notes == (
-            ("2 rows with a step of 2^53 or more (too large to be exact) were left out"),
-        )
+        (note,) = record.notes
+        says("readers/tables/5", note)
         with pytest.raises(UnreadableRunError, match=r"below 2\^53"):
             self.log(tmp_path, [10**17, 2 * 10**17])
 
@@ -374,7 +372,8 @@ class TestJson:
         ]
         record = opened(tmp_path / "a.json", json.dumps(rows))
         assert values(record, "reward") == [0.5, 0.75]
-        assert record.notes == ("the summary row at the end was left out",)
+        (note,) = record.notes
+        says("readers/tables/6", note)
 
     @each_case(
         "content",
@@ -515,13 +514,15 @@ class TestJsonLines:
             tmp_path / "a.jsonl", "\n".join([good[0], '{"step": 2, "rew', "hello", *good[1:]])
         )
         assert values(record, "step") == [1, 3, 4]
-        assert record.notes == ("2 lines are not complete JSON objects and were left out",)
+        (note,) = record.notes
+        says("readers/tables/7", note)
 
     def test_one_damaged_line_is_singular(self, tmp_path: Path) -> None:
         record = opened(
             tmp_path / "a.jsonl", '{"step": 1, "reward": 1}\n{"st\n{"step": 2, "reward": 1}\n'
         )
-        assert record.notes == ("1 line is not a complete JSON object and was left out",)
+        (note,) = record.notes
+        says("readers/tables/8", note)
 
     def test_mostly_damaged_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UnreadableRunError, match="2 damaged lines"):
@@ -740,7 +741,8 @@ def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) ->
         "step,reward,tokens,model\n" + "\n".join(f'{t},0.{t},"{t},000",qwen' for t in range(1, 9))
     )
     record = run_record(tmp_path / "run.csv")
-    assert record.notes == ("1 column is not numeric and left out: tokens ('1,000')",)
+    (note,) = record.notes
+    says("readers/tables/9", note)
     (tmp_path / "shares.csv").write_text(
         "step,accuracy\n" + "\n".join(f"{t},{t}.5pp" for t in range(1, 9))
     )
@@ -1028,7 +1030,8 @@ def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -
     assert values(record, "reward") == [0.25] * 4 + [0.5] * 4
     assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
     assert values(record, "entropy") == [None] * 4 + [1.5] * 4
-    assert record.notes == ("the columns change at row 5",)
+    (note,) = record.notes
+    says("readers/tables/10", note)
 
 
 @pytest.mark.parametrize(

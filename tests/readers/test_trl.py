@@ -91,7 +91,8 @@ class TestState:
         assert values(record, "eval_reward") == [None, 0.9, 0.8]
         assert values(record, "reward") == [0.01, 0.02, None]
         assert "train_runtime" not in record.metrics()
-        assert record.notes == ("the summary row at the end was left out",)
+        (note,) = record.notes
+        says("readers/trl/3", note)
         assert record.column("eval/reward") == "eval_reward"
 
     def test_a_resumed_run_is_not_doubled(
@@ -238,7 +239,7 @@ class TestCompletions:
         assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
         assert record.config.value("group_size") == 4
         says("readers/trl/2", record.config.group_size.source)
-        assert any("runs of equal prompts" in note for note in record.notes)
+        assert any("a row of equal prompts" in note for note in record.notes)
 
     def test_a_group_size_that_does_not_fit_is_not_used(self, trl_run: Path) -> None:
         record = run_record(trl_run, settings={"group_size": "3"})

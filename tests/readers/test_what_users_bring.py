@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
@@ -742,7 +743,8 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     record = run_record(tmp_path)
     assert record.values("printed/stale_groups").tolist() == [8.0] * 40
     judgement = judge(record, ended=True)
-    assert judgement.cause.names == ("discarding stale rollouts removes slow, hard prompts",)
+    (note,) = judgement.cause.names
+    says("readers/what_users_bring/1", note)
     assert "33 % of rollouts are discarded as too old" in judgement.headline
 
 

@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import (
     GroupwiseError,
@@ -561,9 +562,8 @@ def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
         *(f"{step:010d}" for step in (8, 9, 10)),
     ]
     assert record.rollouts["reward"].to_list() == [1.0] * 10
-    assert record.notes == (
-        "7 cells of 'completion' are of more rollouts than there is room for, and left out",
-    )
+    (note,) = record.notes
+    says("record/record/1", note)
     monkeypatch.setattr("groupwise.parsing.MOST_CELLS", 4 * 5)
     fewer = RunRecord.load(tmp_path)
     assert fewer.rollouts is not None

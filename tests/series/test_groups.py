@@ -4,9 +4,11 @@ against its definition.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import polars as pl
 import pytest
 
 from groupwise.estimators.zero_variance import zero_variance_of_columns, zero_variance_of_groups
@@ -39,6 +41,11 @@ def test_spread_and_dead_share_are_means_over_the_groups_of_a_step() -> None:
 def test_groups_of_one_are_no_groups() -> None:
     evidence = group_evidence(record({(1, 0): [1, 1], (1, 1): [0]}))
     assert evidence.zero_variance.value_T.tolist() == [1.0]
+
+
+def test_rewards_that_differ_in_the_seventh_decimal_are_equal() -> None:
+    evidence = group_evidence(record({(1, 0): [0.3, 0.3000004], (1, 1): [0.3, 0.300004]}))
+    assert evidence.zero_variance.value_T.tolist() == [0.5]
 
 
 @pytest.mark.thinned(1)
@@ -233,6 +240,10 @@ def test_the_outlook_of_logged_columns() -> None:
         prompts_per_step=4,
     )
     assert zero_variance_outlook(graded) == zero_variance_of_columns(share[-20:], 4, groups=4)
+    two_steps = replace(made, steps=made.steps.with_columns(window=pl.lit(2.0)))  # of 8 groups
+    assert zero_variance_outlook(two_steps) == zero_variance_of_columns(
+        share[-20:], 4, mean_T=mean[-20:], groups=8
+    )
     assert (
         zero_variance_outlook(logged("frac_reward_zero_std", "dead_group_share", share, mean))
         is None

@@ -56,7 +56,7 @@ def test_unknown_groups_are_no_variance_and_a_sentence_that_says_what_to_give() 
     series = metric_series(record({"reward": binomial(32)}))
     assert series.variance_T is None
     assert series.noise_source.startswith(
-        "unavailable: the group size or the number of prompts per step is unknown"
+        "unavailable, because the group size or the number of prompts per step is unknown"
     )
     assert "--set group_size=G" in series.noise_source
 
@@ -160,6 +160,19 @@ def test_rollouts_of_a_few_steps_say_nothing_about_the_run() -> None:
 def test_groups_of_one_say_nothing() -> None:
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS, size=1)))
     assert series.variance_T is None
+
+
+def test_groups_of_two_count_and_single_rollouts_beside_them_do_not() -> None:
+    """The group means are 0.5 and 2: variance 1.125 over B = 2 groups."""
+    rewards = {0: (0.0, 1.0), 1: (2.0, 2.0), 2: (9.0,)}
+    rows = [
+        {"step": step, "prompt_id": group, "reward": reward}
+        for step in STEPS
+        for group, values in rewards.items()
+        for reward in values
+    ]
+    series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts_table(rows)))
+    assert series.variance_T == pytest.approx(np.full(ROWS, 1.125 / 2))
 
 
 @pytest.mark.parametrize(

@@ -39,10 +39,9 @@ import numpy as np
 from scipy.stats import beta
 
 import groupwise
-from groupwise.analysis.fitted import cut
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, State
-from groupwise.record.run import RunRecord, steps_table
+from groupwise.record.run import RunRecord, cut, steps_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Row, Rows, arguments, results_of, where

@@ -27,13 +27,12 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import arguments, results_of
 
-from groupwise.analysis.fitted import cut
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.pages.screen import judgement_lines
 from groupwise.readers import run_record
-from groupwise.record.run import RunRecord, has_ended
+from groupwise.record.run import RunRecord, cut, has_ended
 
 HERE = Path(__file__).resolve().parent
 HEALTHY = ("healthy", "recovered")
@@ -129,7 +128,7 @@ class JudgedRun:
     @property
     def lines(self) -> list[str]:
         """The answer in the terminal."""
-        return judgement_lines(self.judgement, (1.0,))
+        return judgement_lines(self.judgement)
 
     @property
     def words(self) -> int:

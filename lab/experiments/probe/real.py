@@ -37,8 +37,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import InsufficientDataError
-from groupwise.record.journal import ProbeResult, Probes
-from groupwise.record.run import RunRecord
+from groupwise.record.run import ProbeResult, Probes, RunRecord
 from groupwise.record.table import rollouts_table
 from groupwise_lab.trainer.checkpoints import save_policy
 from groupwise_lab.trainer.rows import rollout_rows

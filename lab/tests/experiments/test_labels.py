@@ -133,6 +133,8 @@ def test_a_line_holds_no_number_of_the_log_but_steps() -> None:
 
 def test_the_words_are_those_of_the_answer_in_the_terminal() -> None:
     judged_run = run(HEALTHY)
+    drawn = replace(judged_run.judgement, heights=(1.0,))
+    judged_run = replace(judged_run, judgement=drawn)
     assert [line.split() for line in judged_run.lines] == [
         ["✓", "OK", "demo", "reward", "0.9", "→", "0.1"],
         ["do", "restart", "from", "step", "70"],

@@ -1,4 +1,4 @@
-"""Charts as plain data: lines with roles, decimated; the reward in a few heights.
+"""Charts as plain data: lines with roles, decimated.
 
 A chart says what is to be seen, in the words of `pages/assets/panel.js`, which draws it on every
 page; `--json` prints it.
@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, Whole, floats
 from groupwise.diagnostics.judgement import Judgement
-from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
@@ -236,7 +235,7 @@ def useful_range(
     return low - pad, high + pad
 
 
-CELLS, _BESIDE = 40, 5  # of a curve; rows on either side of a change
+_BESIDE = 5  # rows on either side of a change
 
 
 def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
@@ -250,33 +249,4 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
                 for first_row in (change - _BESIDE, change)
             )
             name = sign.signal.replace("_", " ")
-            yield f"{name} before step {sign.step:,}: {before or 'no row'}; from it on: {since}"
-
-
-def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:
-    """Return means of neighbouring rows of the reward, from 0 (lowest) to 1 (highest).
-
-    The lowest is 0 where it is above, the highest 0 where it is below.
-
-    The reward is the one that is judged. A run at one level keeps its height instead of its noise.
-    None stands where no row of a cell has a finite reward; nothing is returned where the log has
-    none at all.
-    """
-    reward = Evidence(record).reward
-    if reward is None or not len(reward):
-        return ()
-    value_T = reward.value_T
-    step_T = record.steps["step"].to_numpy()
-    if (
-        2 * len(reward) >= step_T.size
-    ):  # a reward of most rows: those without one are a gap, as where numbers are no longer finite
-        value_T = np.full(step_T.size, math.nan)
-        value_T[np.searchsorted(step_T, reward.step_T)] = reward.value_T
-    parts = [part[np.isfinite(part)] for part in np.array_split(value_T, min(cells, value_T.size))]
-    means = [float(part.mean()) if part.size else None for part in parts]
-    finite = [mean for mean in means if mean is not None]
-    low, high = min(0.0, *finite), max(0.0, *finite)
-    span = high - low
-    return tuple(
-        None if mean is None else (mean - low) / span if span > 0 else 0.0 for mean in means
-    )
+            yield f"{name} before step {sign.step:,}: {before or 'no row'}; since then: {since}"

@@ -21,7 +21,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.analysis.fitted import cut
 from groupwise.analysis.fleet import Separation, outcome, separation
 from groupwise.arrays import floats
 from groupwise.comparison.compare import (
@@ -41,7 +40,7 @@ from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import percent
 from groupwise.plain import Plain, Said, Words, frozen
-from groupwise.record.run import RULES, RunRecord, steps_table
+from groupwise.record.run import RULES, RunRecord, cut, steps_table
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import (
     alike,

@@ -707,7 +707,8 @@ class Spread:
         lost = [outcome for outcome in outcomes if not outcome.done]
         sizes = [outcome.size for outcome in outcomes if outcome.done]
         facts = {
-            "inner_products": f"exact within groups, count-sketch of width {width} between groups",
+            "inner_products": "exact within groups, estimated between them by a count-sketch of "
+            f"width {width}",
             "shards": len(shards),
             "shards_left_out": [outcome.name for outcome in lost],
             "bytes_from_workers": sum(sizes),

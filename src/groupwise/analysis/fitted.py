@@ -29,7 +29,7 @@ from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, frozen
-from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.run import Meaning, RunRecord, cut
 from groupwise.wording import (
     alike,
     capital,
@@ -253,21 +253,6 @@ class Fitted:
             **self.fit.as_dict(),
             "change_step": finite_or_none(self.clock.step(self.fit.change_time)),
         }
-
-
-def cut(record: RunRecord, until: float | None) -> RunRecord:
-    """Return the run as it stood at step `until`."""
-    if until is None:
-        return record
-    steps = record.steps.filter(pl.col("step") <= until)
-    if len(steps) == 0:
-        first, last = record.steps["step"][0], record.steps["step"][-1]
-        raise InvalidArgumentError(
-            f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one"
-        )
-    rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
-    error = record.error if len(steps) == len(record.steps) else ""
-    return replace(record, steps=steps, rollouts=rollouts, error=error)
 
 
 @frozen

@@ -19,7 +19,6 @@ from typing import Self
 
 import polars as pl
 
-from groupwise.analysis.charts import reward_heights
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, Learning, State
 from groupwise.engine.engine import Engine, Limits
@@ -223,7 +222,6 @@ class Judge:
                 raise
             return FleetRow.unreadable(path, str(error), part=part)
         judgement = judge(record)
-        heights = reward_heights(record)
         return FleetRow(
             path,
             part,
@@ -239,7 +237,9 @@ class Judge:
             do=clean(judgement.do, longest=_LONGEST),
             rows=len(record.steps),
             last_step=judgement.last_step,
-            reward=" ".join("-" if height is None else f"{100 * height:.0f}" for height in heights),
+            reward=" ".join(
+                "-" if height is None else f"{100 * height:.0f}" for height in judgement.heights
+            ),
             settings="; ".join(
                 f"{name}={clean(setting.value)}"
                 for name, setting in record.config.known().items()

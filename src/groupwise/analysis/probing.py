@@ -35,8 +35,7 @@ from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
 from groupwise.readers.source import Blocks, json_lines, peek, vocabulary
-from groupwise.record.journal import ProbeResult
-from groupwise.record.run import RunRecord
+from groupwise.record.run import ProbeResult, RunRecord
 from groupwise.record.table import read_parquet
 from groupwise.series.metric import log_completions
 from groupwise.wording import count, short

@@ -20,9 +20,9 @@ from groupwise.wording import number, share_ranged
 
 UNKNOWN = "A log does not show how the policy would have changed: the logged policy is replayed."
 PROXY = (
-    "The gradient variance is a proxy from rewards alone, within prompts; the variance between "
-    "prompts favours smaller groups. A row of another G shows what a mixed group costs there; it "
-    "recommends no size."
+    "The gradient variance is estimated from rewards alone and within prompts; the variance "
+    "between prompts would favour smaller groups. A row of another G shows what a mixed group "
+    "costs there; it recommends no size."
 )
 _TORN = 0.05  # of groups, from which so many parts are no chance
 LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's denominator."

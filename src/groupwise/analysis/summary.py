@@ -37,7 +37,6 @@ from groupwise.analysis.fitted import (
     ForecastRequest,
     behaviours_of,
     beyond_spikes,
-    cut,
     definition_of,
     fit_metric,
     forecast_chart,
@@ -59,7 +58,7 @@ from groupwise.intervals import percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Words, frozen
 from groupwise.processes import on_one_thread
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, cut
 from groupwise.series.metric import GroupEvidence, group_evidence
 from groupwise.wording import capital, clean, sentence, short, shown_path
 

@@ -261,10 +261,9 @@ class Run(RunRecord):
 
     def _lines(self, *, plain: bool = False) -> list[str]:
         """Return the judgement as the terminal has it."""
-        from groupwise.analysis.charts import reward_heights
         from groupwise.pages.screen import judgement_lines
 
-        return judgement_lines(self.judgement, reward_heights(self), plain=plain)
+        return judgement_lines(self.judgement, plain=plain)
 
     def __str__(self) -> str:
         """The judgement as the terminal has it."""

@@ -312,8 +312,8 @@ def _command_with_opening(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def judgement_of(record: RunRecord, until: float | None = None) -> Judgement:
     """Judge a run as it stood at a step, or as it is."""
-    from groupwise.analysis.fitted import cut
     from groupwise.diagnostics.judge import judge
+    from groupwise.record.run import cut
 
     return judge(cut(record, until))
 

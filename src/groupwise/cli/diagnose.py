@@ -26,22 +26,24 @@ def diagnose(
     as_json: cli.Json = False,
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, 3 cannot tell."""
-    from groupwise.analysis.charts import logged_rows, reward_heights
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
 
     opening = opening.with_settings(gpus=gpus, gpu_price=price)
     record = opening.open(run)
     if until is not None:
-        from groupwise.analysis.fitted import cut
+        from groupwise.record.run import cut
 
         whole, record = len(record.steps), cut(record, until)
         running |= len(record.steps) < whole  # as it stood then
     judgement = judge(record, ended=False if running else None)
-    remarks = [*logged_rows(record, judgement), *record.remarks()] if why else []
+    remarks = []
+    if why:
+        from groupwise.analysis.charts import logged_rows
+
+        remarks = [*logged_rows(record, judgement), *record.remarks()]
     if as_json:
         cli.print_json(judgement.as_dict() | ({"remarks": remarks} if why else {}))
     else:
-        heights = reward_heights(record)
-        print_judgement(judgement, heights, cli.out_console(), why=why, remarks=remarks)
+        print_judgement(judgement, cli.out_console(), why=why, remarks=remarks)
     return cli.exit_code([judgement.state], fail_on=fail_on)

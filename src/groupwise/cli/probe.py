@@ -109,7 +109,7 @@ def _list(
     named = {key: label_of(key) for key in causes}
     trials = [measured(record, judgement, kind, how) for kind in choices(causes, evidence)]
     remain = "The log names no cause; probes can separate"
-    remain = remain if named and not judgement.cause.keys else "Remaining causes"
+    remain = remain if named and not judgement.cause.keys else "The causes that remain"
     lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]
     lines += [sentence(said(result)) for result in results_of(evidence).values()]
     lines += [sentence(record.unread)] if record.unread else []
@@ -131,7 +131,7 @@ def _list(
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
         for outcome in trial.outcomes:
             causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
-            lines += [f"  {outcome.meaning}: {' or '.join(causes_told)}"] if causes_told else []
+            lines += [f"  {' or '.join(causes_told)}, if {outcome.meaning}"] if causes_told else []
     asked = (*judgement.cause.log, *judgement.not_logged, "more rows")
     if judgement.state is State.CANNOT_TELL:
         lines.append(f"Nothing can be decided yet: log {asked[0]}.")

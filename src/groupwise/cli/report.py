@@ -47,9 +47,7 @@ def report(
 
     Exit codes as of diagnose, the worst of several.
     """
-    from groupwise.analysis.charts import reward_heights
     from groupwise.analysis.components import path_beside
-    from groupwise.analysis.fitted import cut
     from groupwise.analysis.summary import page_room, summarise
     from groupwise.pages.html import made_by, render
     from groupwise.pages.screen import print_judgement
@@ -62,7 +60,7 @@ def report(
     if target is not None:
         free_target(target, inputs, force=force)
     room = page_room(len(runs), completions)
-    summaries, heights = [], []
+    summaries = []
     with cli.advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:
             step(f"reading {path.name}")
@@ -80,7 +78,6 @@ def report(
                     opened=path,
                 )
             )
-            heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:
             step("drawing")
@@ -90,7 +87,7 @@ def report(
     if as_json:
         cli.print_json({"provenance": made, "runs": [summary.as_dict() for summary in summaries]})
     else:
-        for judgement, cells in zip(judged, heights, strict=True):
-            print_judgement(judgement, cells, cli.out_console())
+        for judgement in judged:
+            print_judgement(judgement, cli.out_console())
         cli.print_lines(f"The page is {target}")
     return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)

@@ -82,12 +82,10 @@ def _look(
     as_json: bool,
 ) -> int:
     """Judge each run as it stands and return the exit code."""
-    from groupwise.analysis.charts import reward_heights
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
 
-    records = [opening.open(path) for path in runs]
-    judged = [judge(record, ended=ended) for record in records]
+    judged = [judge(opening.open(path), ended=ended) for path in runs]
     if hook is not None:
         for path, judgement in zip(runs, judged, strict=True):
             hook.judged(judgement, str(path.resolve()))
@@ -95,8 +93,8 @@ def _look(
         several = {"runs": [{"run": judgement.run, **judgement.as_dict()} for judgement in judged]}
         cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)
     else:
-        for record, judgement in zip(records, judged, strict=True):
-            print_judgement(judgement, reward_heights(record), cli.out_console())
+        for judgement in judged:
+            print_judgement(judgement, cli.out_console())
     return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)
 
 

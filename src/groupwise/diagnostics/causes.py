@@ -47,8 +47,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, mean_interval, wilson
 from groupwise.plain import Plain, Words, frozen
-from groupwise.record.journal import ProbeResult
-from groupwise.record.run import RunRecord
+from groupwise.record.run import ProbeResult, RunRecord
 from groupwise.wording import clean, count, ranged, short
 
 NAME = "probes"

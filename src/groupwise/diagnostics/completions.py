@@ -92,7 +92,8 @@ def concentration(evidence: Evidence) -> Finding:
     onset = since_when(left < SPENT)
     if onset is None:
         return no_sign(
-            NAME, f"No sign of it: the entropy is {short(end_levels(entropy)[1])} nats a token."
+            NAME,
+            f"No sign of a problem: the entropy is {short(end_levels(entropy)[1])} nats a token.",
         )
     step, value = entropy.step_at(onset), exactly(median(left[onset:]))
     first, now = _start(entropy), entropy.level_from(onset)
@@ -314,7 +315,7 @@ def truncation(evidence: Evidence) -> Finding:
     first, last = end_levels(length)
     said = f"the completions are {short(last)} tokens long; they were {short(first)} at first."
     finding = _by_rows(length) or _by_limit(evidence, length)
-    return finding or no_sign(TRUNCATION, f"No sign of it: {said}")
+    return finding or no_sign(TRUNCATION, f"No sign of a problem: {said}")
 
 
 def _by_rise(evidence: Evidence, cut: NoisyMetric) -> Finding | None:
@@ -361,7 +362,8 @@ def _by_share(cut: NoisyMetric) -> Finding:
     if onset is None or late.value <= HALF:
         return no_sign(
             TRUNCATION,
-            f"No sign of it: {percent(end_levels(cut)[1])} of the last completions are truncated.",
+            f"No sign of a problem: {percent(end_levels(cut)[1])} of the last completions are "
+            "truncated.",
         )
     now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
@@ -528,7 +530,8 @@ def truncated(evidence: Evidence) -> Finding:
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
         return no_sign(
-            TRUNCATED, f"No sign of it: {count(many, 'completion')} of {len(cut):,} were truncated."
+            TRUNCATED,
+            f"No sign of a problem: {count(many, 'completion')} of {len(cut):,} were truncated.",
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0
@@ -540,7 +543,7 @@ def truncated(evidence: Evidence) -> Finding:
         f"{got:,} of {many:,} truncated completions earn reward, and {whole:,} of {ended:,} others"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
-        return no_sign(TRUNCATED, f"No sign of it: {said}.")
+        return no_sign(TRUNCATED, f"No sign of a problem: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
     sign = Sign(
         "truncated_reward",

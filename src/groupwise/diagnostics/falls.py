@@ -395,7 +395,6 @@ def falls_of(evidence: Evidence) -> Mapping[str, tuple[NoisyMetric, Fall | None]
     return falls
 
 
-@once
 def level_changes(evidence: Evidence) -> Mapping[str, LevelChange]:
     """Return from where to where each of these went that fell for good; the reward also where it
     declined, or where a running run has just lost it.

@@ -127,7 +127,7 @@ def reward_hacking(evidence: Evidence) -> Finding:
     coupling = _overall(pair)
     moved = "The training reward has not changed by more than four standard errors"
     if coupling is not None:
-        moved = f"The held-out reward gained {number(coupling.value)} per unit of training gain"
+        moved = f"The held-out reward gained {number(coupling.value)} times what training did"
     return no_sign(NAME, f"{moved} ({pair.name}).")
 
 

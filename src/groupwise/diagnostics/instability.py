@@ -109,7 +109,7 @@ def unstable_training(evidence: Evidence) -> Finding:
             if order is None
             else f" except with the order of the data, with a period of {order.period} rows"
         )
-        return no_sign(NAME, f"No sign of it: the reward does not oscillate{round_}.")
+        return no_sign(NAME, f"No sign of a problem: the reward does not oscillate{round_}.")
     # A growing swing, or a fall that is there to stay, makes it critical.
     harmed = fall is not None and settled(evidence, reward, fall)
     return replace(
@@ -273,7 +273,7 @@ _CLEARLY = 1.96
 def lost(evidence: Evidence) -> Finding:
     """Look for a reward that its last three rows have lost, all of it or with other answers."""
     if lost_rows(evidence) is None:
-        return no_sign(LOST, "No sign of it.")
+        return no_sign(LOST, "No sign of a problem.")
     change, floor = level_changes(evidence)["reward"], reward_floor(evidence)
     (before, after), sign = change.ends, moved("reward", change.first, *change.ends)
     falling = after - floor > HALF * (before - floor)
@@ -328,7 +328,7 @@ def _held(evidence: Evidence, reward: NoisyMetric) -> Finding:
         elif not moves:
             said = f"the reward is {short(reward.value_T[0])} in all rows: no level to fall from"
         return not_logged(COLLAPSE, said, log if moves else "")
-    return no_sign(COLLAPSE, "No sign of it: the reward did not fall for good.")
+    return no_sign(COLLAPSE, "No sign of a problem: the reward did not fall for good.")
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, NoisyMetric, Fall]]:

@@ -75,6 +75,7 @@ STANDS = "check whether rewards differ within groups, and read the best completi
 FELL_LATE = "compare the last checkpoint before step {:,} with the newest on held-out prompts"
 # From this share of zero-variance groups on a reward that stands is taken back to its best rows.
 _MOST_ALIKE, _BEST = 0.5, 5
+_CELLS = 40  # of the curve of the reward
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
@@ -466,7 +467,8 @@ _EXPLAINED_BY = {
 }
 # What a headline says in any case.
 _ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED, Fact.REWARD_NOT_FINITE_AT_TIMES}
-# Checks of one quantity, which are no bare "no sign of it" where its move or the advice tells it.
+# Checks of one quantity, which are more than "no sign of a problem" where its move or the advice
+# tells it.
 _QUANTITIES = {
     numerics.DIVERGENCE: "kl",
     numerics.MISMATCH: "sampler_mismatch",
@@ -555,6 +557,34 @@ def judged(evidence: Evidence) -> Judgement:
         now=now,
         now_from=now_from,
         environments=verifier.environments_of(evidence),
+        heights=reward_heights(evidence),
+    )
+
+
+def reward_heights(evidence: Evidence, *, cells: int = _CELLS) -> tuple[float | None, ...]:
+    """Return means of neighbouring rows of the reward, from 0 (lowest) to 1 (highest).
+
+    The lowest is 0 where it is above, the highest 0 where it is below.
+
+    The reward is the one that is judged. A run at one level keeps its height instead of its noise.
+    None stands where no row of a cell has a finite reward; nothing is returned where the log has
+    none at all.
+    """
+    reward = evidence.reward
+    if reward is None or not len(reward):
+        return ()
+    value_T = reward.value_T
+    step_T = evidence.record.steps["step"].to_numpy()
+    if 2 * len(reward) >= step_T.size:  # of most rows: those without a finite one are a gap
+        value_T = np.full(step_T.size, np.nan)
+        value_T[np.searchsorted(step_T, reward.step_T)] = reward.value_T
+    parts = [part[np.isfinite(part)] for part in np.array_split(value_T, min(cells, value_T.size))]
+    means = [float(part.mean()) if part.size else None for part in parts]
+    finite = [mean for mean in means if mean is not None]
+    low, high = min(0.0, *finite), max(0.0, *finite)
+    span = high - low
+    return tuple(
+        None if mean is None else (mean - low) / span if span > 0 else 0.0 for mean in means
     )
 
 

@@ -158,7 +158,7 @@ class Fact(StrEnum):
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
     GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
     UPDATE_DILUTED = (
-        "at least half of the groups have zero variance, in all rows or at a flat reward"
+        "at least half of the groups have zero variance throughout, or while the reward is flat"
     )
     SMALL_GROUP_LIKELY = "most groups have zero variance; larger ones would have it less often"
     SMALL_GROUP_POSSIBLE = "half the groups have zero variance; larger ones may have it less often"
@@ -329,7 +329,7 @@ WORST_FIRST = (State.FAILING, State.FAILED, State.WARNING, UNREADABLE, State.CAN
 class Status(StrEnum):
     """What a check answers."""
 
-    NONE = "none"  # no sign of it
+    NONE = "none"  # no sign of a problem
     INFO = "info"  # worth knowing
     WARNING = "warning"  # asks for a look
     CRITICAL = "critical"  # training is wasted
@@ -535,7 +535,7 @@ class Finding(Plain):
         >>> from groupwise.examples import trl_run
         >>> finding = judge(trl_run()).checks[0]
         >>> finding.check, finding.status.value, finding.message
-        ('groups_of_one', 'none', 'No sign of it in the settings and advantages.')
+        ('groups_of_one', 'none', 'No sign of a problem in the settings and advantages.')
     """
 
     KEYS = ("check", "status", "step", "value", "limit", "message")
@@ -650,6 +650,7 @@ class Judgement(Said):
         now: of the reward in its last rows; None without one.
         now_from: the step of the first of these rows, or None.
         environments: the reward of each environment or seat on its own, or None.
+        heights: of the reward's curve, from 0 to 1, None where a stretch has none.
 
     Example:
         >>> from groupwise import judge
@@ -701,6 +702,7 @@ class Judgement(Said):
     now: float | None = None
     now_from: int | None = None
     environments: Environments | None = None
+    heights: tuple[float | None, ...] = ()
 
     SCHEMA: ClassVar[int] = 2
 

@@ -512,7 +512,8 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
         if stated is not None and hidden:
             return no_sign(
                 RATE,
-                f"No sign of it: the learning rate is {short(stated)} in the settings; {hidden}.",
+                f"No sign of a problem: the learning rate is {short(stated)} in the settings; "
+                f"{hidden}.",
             )
         return not_logged(RATE, hidden or "the learning rate is not in the log")
     live = np.flatnonzero(~signal.is_zero)
@@ -530,7 +531,7 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
             else f"below {signal.resolution:g}"
         )
         return _rise(evidence, signal) or no_sign(
-            RATE, f"No sign of it: the learning rate is {last}."
+            RATE, f"No sign of a problem: the learning rate is {last}."
         )
     step = signal.step_at(row)
     message = (

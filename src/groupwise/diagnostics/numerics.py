@@ -365,7 +365,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
         last = f"the gradient norm is {short(norm_T[-1])} in the last row"
-        return no_sign(GRADIENT, f"No sign of it: {last}.")
+        return no_sign(GRADIENT, f"No sign of a problem: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
@@ -510,7 +510,7 @@ def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
         else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     )
     if nothing <= 0.5:
-        return no_sign(UPDATES, "No sign of it: the updates are not zero throughout.")
+        return no_sign(UPDATES, "No sign of a problem: the updates are not zero throughout.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
     return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
 
@@ -548,7 +548,7 @@ def update(evidence: Evidence) -> Finding:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "The log contains neither advantages nor the gradient norm"
         return not_logged(UPDATE, f"{said}.")
-    return no_sign(UPDATE, "No sign of it: what is logged of the updates is plausible.")
+    return no_sign(UPDATE, "No sign of a problem: what is logged of the updates is plausible.")
 
 
 def _of_kl(evidence: Evidence) -> Finding | None:
@@ -812,7 +812,7 @@ def pace(evidence: Evidence) -> Finding:
         said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
         finding = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
     return finding or no_sign(
-        PACE, "No sign of it: no update is seen to be too large or too small."
+        PACE, "No sign of a problem: no update is seen to be too large or too small."
     )
 
 
@@ -1109,7 +1109,8 @@ def staleness(evidence: Evidence) -> Finding:
     if row is None:
         return no_sign(
             STALENESS,
-            f"No sign of it: rollouts are {short(late)} updates old; the limit is {longest:g}.",
+            f"No sign of a problem: rollouts are {short(late)} updates old; the limit is "
+            f"{longest:g}.",
         )
     step, since = age.step_at(row), median(age.value_T[row:])
     before = median(age.value_T[:row]) if row else None
@@ -1153,7 +1154,8 @@ def discards(evidence: Evidence) -> Finding:
     if row is None and share.mean() <= DROPPED:
         return no_sign(
             DISCARDS,
-            f"No sign of it: {percent(float(share.mean()))} of rollouts are discarded as too old.",
+            f"No sign of a problem: {percent(float(share.mean()))} of rollouts are discarded as "
+            "too old.",
         )
     row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())
@@ -1190,7 +1192,7 @@ def router(evidence: Evidence) -> Finding:
             message = f"The expert load has drifted since step {step:,}: {words}."
             sign = Sign(ROUTER, step, early, late, words)
             return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
-    return no_sign(ROUTER, "No sign of it: no expert load is seen to drift.")
+    return no_sign(ROUTER, "No sign of a problem: no expert load is seen to drift.")
 
 
 def since_the_first(signal: NoisyMetric, event_T: Flags) -> int | None:

@@ -282,7 +282,8 @@ def time_limit(evidence: Evidence) -> Finding:
         return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
         return no_sign(
-            TIME_LIMIT, "No sign of it: no time is at a ceiling that length and reward leave open."
+            TIME_LIMIT,
+            "No sign of a problem: no time is at a ceiling that length and reward leave open.",
         )
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
@@ -385,7 +386,9 @@ def tool_use(evidence: Evidence) -> Finding:
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = end_levels(calls)[1]
-        return no_sign(TOOL_USE, f"No sign of it: there are {short(late)} tool calls per {each}.")
+        return no_sign(
+            TOOL_USE, f"No sign of a problem: there are {short(late)} tool calls per {each}."
+        )
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
@@ -453,7 +456,7 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
             for name, signal in list(functions.items())[:4]
         )
         return no_sign(
-            REWARD_FUNCTIONS, f"No sign of it: every reward function gives reward ({said})."
+            REWARD_FUNCTIONS, f"No sign of a problem: every reward function gives reward ({said})."
         )
     purpose = [name for name in functions if not FORM.search(name)]
     form = next(
@@ -469,8 +472,8 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
     rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
-        f"{name} gives {short(earned) if earned else 'nothing'} at the end of {rows}, and the "
-        f"log has {count(len(functions) - 1, 'other reward function')}."
+        f"the reward function {name} gives {short(earned) if earned else 'nothing'} at the end of "
+        f"{rows}; the log has {count(len(functions) - 1, 'other reward function')}."
     )
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
@@ -720,7 +723,7 @@ def broken_verifier(evidence: Evidence) -> Finding:
         finding = search(evidence)
         if finding is not None:
             return finding
-    return no_sign(NAME, "No sign of it: no jump of the reward points to a verifier.")
+    return no_sign(NAME, "No sign of a problem: no jump of the reward points to a verifier.")
 
 
 def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:

@@ -557,7 +557,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
     """Look for advantages that are the rewards themselves, and for a group size of 1."""
     size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
     if loss in WITHOUT_GROUPS:
-        return no_sign(GROUPS_OF_ONE, "No sign of it: this method needs no groups.")
+        return no_sign(GROUPS_OF_ONE, "No sign of a problem: this method needs no groups.")
     undefined = _undefined(evidence)
     if undefined:
         why = f"{undefined} is NaN in every row, as one rollout has no standard deviation"
@@ -586,7 +586,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
             "equal"
         )
     else:
-        return no_sign(GROUPS_OF_ONE, "No sign of it in the settings and advantages.")
+        return no_sign(GROUPS_OF_ONE, "No sign of a problem in the settings and advantages.")
     return Finding(GROUPS_OF_ONE, Status.WARNING, message, facts=(fact,))
 
 

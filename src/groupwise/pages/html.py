@@ -43,7 +43,7 @@ from groupwise.plain import to_json
 from groupwise.wording import capital, clean, count, file_size, law_name, number, sentence
 
 _NOTHING = Markup("")
-_ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
+_ANSWERS = {Status.NONE: "no sign of a problem", Status.NOT_LOGGED: "not logged"}
 
 
 def run_section(summary: Summary, index: int, *, several: bool) -> Markup:

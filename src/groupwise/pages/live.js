@@ -2,7 +2,7 @@
 "use strict";
 (() => {
   const LOST = 12; // seconds without a word from the server
-  const ANSWERS = { none: "no sign of it", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
+  const ANSWERS = { none: "no sign of a problem", info: "info", warning: "warning", critical: "critical", not_logged: "not logged" };
   const { format, panel, along, list: { el, text, fill, spark, filters } } = globalThis.groupwise;
   const find = (name) => document.getElementById(name);
   const filter = filters(find("filters"), () => later());

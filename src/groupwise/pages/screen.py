@@ -63,7 +63,6 @@ class _LabelledLine:
 
 def print_judgement(
     judgement: Judgement,
-    heights: Sequence[float | None],
     console: Console,
     *,
     why: bool = False,
@@ -73,7 +72,7 @@ def print_judgement(
 
     Where asked for, also every check and the numbers behind them.
     """
-    first, *others = judgement_lines(judgement, heights, plain=_plain(console))
+    first, *others = judgement_lines(judgement, plain=_plain(console))
     _print_lines(first, others, judgement.state, console)
     if why:
         console.print()
@@ -97,7 +96,7 @@ def actions_said(judgement: Judgement) -> Iterable[str]:
     """Yield what to do, an action a line, with the settings of the user's trainer."""
     for action in judgement.actions:
         settings = f": {' '.join(action.settings)}" if action.settings else ""
-        ask = f" (give --set {action.missing} to get the value)" if action.missing else ""
+        ask = f" (give --set {action.missing} to complete this)" if action.missing else ""
         yield clean(f"Do: {action.words}{settings}{ask}", longest=_LONGEST)
 
 
@@ -107,11 +106,10 @@ def print_first_line(judgement: Judgement, console: Console) -> None:
     _print_lines(first, others, judgement.state, console)
 
 
-def judgement_lines(
-    judgement: Judgement, heights: Sequence[float | None] = (), *, plain: bool = False
-) -> list[str]:
+def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
     """Return the lines of a judgement; `plain` writes them in ASCII."""
     head = _headline(judgement, plain=plain)
+    heights = judgement.heights
     bars = [f"  reward {_bars(heights, plain=plain)}"] if heights else []
     kept = list(_labelled(judgement))
     while kept:
@@ -321,20 +319,14 @@ def check_title(check: str) -> str:
 
 def _answer(check: Finding) -> str:
     """Return what a check answers, in a line."""
-    title = check_title(check.check)
+    title, said = check_title(check.check), check.message
     if check.status is Status.NONE:
-        return clean(f"{title}: no sign of it", longest=_LONGEST)
-    if check.status is Status.NOT_LOGGED:
-        return clean(
-            f"{title}: not logged: log {check.log}"
-            if check.log
-            else f"{title}: not logged: {check.message}",
-            longest=_LONGEST,
-        )
+        return f"{title}: no sign of a problem"
+    if check.status is Status.NOT_LOGGED and check.log:
+        said = f"log {check.log}"
+    status = check.status.value.replace("_", " ")
     since = "" if check.step is None else f" from step {check.step:,}"
-    return clean(
-        f"{title}, {check.status.value}{since}: {sentence(check.message)}", longest=_LONGEST
-    )
+    return clean(f"{title}, {status}{since}: {sentence(said)}", longest=_LONGEST)
 
 
 def _numbers(check: Finding) -> Iterable[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -99,10 +100,9 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
         out.line(fitted.law_said(judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
-    out.line(
-        f"{explained(fit)}; neighbouring residuals have a correlation of "
-        f"{number(fit.noise.lag1, digits=2)}."
-    )
+    if math.isfinite(fit.r_squared):
+        lag1 = number(fit.noise.lag1, digits=2)
+        out.line(f"{explained(fit)}; neighbouring residuals have a correlation of {lag1}.")
     out.notes((f"Sampling noise: {fitted.series.noise_source}.", *fit.notes))
 
 

@@ -40,8 +40,16 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
-from groupwise.record.journal import read_probes
-from groupwise.record.run import JOURNAL, UNREAD, Meaning, RunConfig, RunRecord, Source, is_record
+from groupwise.record.run import (
+    JOURNAL,
+    UNREAD,
+    Meaning,
+    RunConfig,
+    RunRecord,
+    Source,
+    is_record,
+    read_probes,
+)
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
@@ -66,7 +74,8 @@ class Reader:
     name: str  # of the format
     takes: tuple[str, ...]  # what it reads: folders, files of text or of bytes
     most: float  # the largest confidence that `sniff` returns
-    mark: re.Pattern[str]  # in the name or the first bytes of each such file: others load nothing
+    # in the name or the first bytes of a file, or the names in a folder: others load nothing
+    mark: re.Pattern[str]
     # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
     sniff: Callable[[Any], float]
     # path, request -> record, or None where it is read through its feed
@@ -383,7 +392,8 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     """
     seen = None if path.is_dir() else peek(path)
     kind = "folder" if seen is None else "bytes" if seen.binary else "text"
-    head = f"{path.name}\n{seen.text}" if seen else ""
+    names = () if seen else (entry.name for entry in inside(path, _MOST_FILES))
+    head = f"{path.name}\n{seen.text}" if seen else "\n".join(names)
     confidence, best = 0.0, None
     for reader in READERS:
         if reader.most > confidence and kind in reader.takes and reader.mark.search(head):

@@ -20,7 +20,7 @@ from groupwise.readers.assemble import Feed, Origin, Request
 from groupwise.readers.rows import no_part
 from groupwise.readers.source import in_utf8, is_wide, peek, shown, vocabulary
 from groupwise.record.journal import Damage
-from groupwise.record.run import JOURNAL, JournalRows, RunRecord, is_record
+from groupwise.record.run import JOURNAL, JournalRows, RunRecord
 
 
 class JournalFeed(Feed):
@@ -53,11 +53,6 @@ class JournalFeed(Feed):
         # a step that comes again is a row too: the journal grew
         source = replace(record.sources[-1], rows=self._rows.taken)
         return replace(record, sources=(*record.sources[:-1], source))
-
-
-def sniff_saved(path: Path) -> float:
-    """Return the confidence that a folder holds a saved record."""
-    return float(is_record(path))
 
 
 def read_saved(path: Path, request: Request) -> RunRecord:

@@ -20,6 +20,7 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
 from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
 from groupwise.plain import frozen
+from groupwise.record.run import is_record
 from groupwise.wording import count
 
 HEAD_BYTES = 1 << 16
@@ -113,6 +114,11 @@ def inside(folder: Path, most: int) -> list[Path]:
             f"expected a folder that can be listed, got {reason} for {shown(folder)}: check its "
             "path and mode"
         ) from None
+
+
+def sniff_saved(folder: Path) -> float:
+    """Return the confidence that a folder holds a saved record."""
+    return float(is_record(folder))
 
 
 def folders_in(folder: Path, most: int) -> list[Path]:

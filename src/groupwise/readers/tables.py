@@ -938,7 +938,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
         *blocks.notes(),
         "the events were sorted by step, the number in their partition_id or policy version",
     ]
-    notes += noted(unplaced, "event has", "events have", "no step: left out")
+    notes += noted(unplaced, "event has no step and was", "events have no step and were")
     notes += noted(damaged, "line is not an event and was", "lines are not events and were")
     return assemble(Log(store, path, "events", seen.size, notes), request)
 

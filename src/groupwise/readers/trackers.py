@@ -948,7 +948,6 @@ def _settings(texts: dict[str, str]) -> JsonObject:
     return flat
 
 
-_FILE = re.compile(r"metrics\.jsonl|data-\d{1,9}\.log|.{1,80}\.swanlab")
 _MOST_INSIDE = 200  # files of a folder
 _SWANLAB_MAGIC = b":SWL"
 _EVENTS = re.compile(r'\[\{"timestamp": ?\d{1,20}, ?"type": ?"(training_|plot)')
@@ -970,7 +969,7 @@ def _offline_file(folder: Path) -> Path | None:
     """Return the file of a folder that holds the numbers of such a run."""
     for file in inside(folder, _MOST_INSIDE):
         with suppress(GroupwiseError):  # empty, or not to be read
-            if _FILE.fullmatch(file.name) and file.is_file() and sniff_offline(peek(file)):
+            if file.is_file() and sniff_offline(peek(file)):
                 return file
     return None
 

@@ -328,7 +328,7 @@ def _grouped(
     rows = rows.with_columns(prompt_id=pl.struct("step", "prompt").rle_id().cast(pl.Int64))
     rows = rows.with_columns(run - run.min().over("step"))
     notes.append(
-        "groups are runs of equal prompts: two neighbouring groups of one prompt count as one"
+        "a group is a row of equal prompts: two neighbouring groups of one prompt count as one"
     )
     sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
@@ -336,9 +336,7 @@ def _grouped(
             f"the rows of a step form no groups of {group} ({source}): that size is not used"
         )
     elif len(sizes) == 1 and sizes[0] > 1:
-        config = config.with_settings(
-            {"group_size": sizes[0]}, "runs of equal prompts in the completions"
-        )
+        config = config.with_settings({"group_size": sizes[0]}, "equal prompts of neighbours")
     return rows, config
 
 

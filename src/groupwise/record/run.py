@@ -12,7 +12,7 @@ import shutil
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, field, replace
+from dataclasses import asdict, field, fields, replace
 from itertools import chain, compress
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -29,17 +29,16 @@ from groupwise.errors import (
     OverwriteError,
     UnreadableRunError,
 )
-from groupwise.files import open_regular
+from groupwise.files import beside, open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.plain import frozen
+from groupwise.plain import Plain, frozen
 from groupwise.record.journal import (
-    FILE,
     Journal,
     LineReader,
-    Probes,
     being_written,
     journal_lines,
     notes_on,
+    read_journal,
     step_in,
 )
 from groupwise.record.table import (
@@ -344,11 +343,20 @@ __all__ = [
 FORMAT = "groupwise-record"
 UNREAD = "unread"
 VERSION = 1
+PROBES = "groupwise-probes.jsonl"
+_LARGEST, _LONGEST = 1 << 20, 1000  # bytes of the journal, characters of a text
+_MOST = 1e15  # of a number
+_KINDS: dict[str, set[type]] = {
+    "str": {str},
+    "float": {float, int},
+    "int": {int},
+    "int | None": {int, type(None)},
+}
 COMPANIONS = (
     "checkpoints",
     "groupwise-components.json",
     "group-size-decisions.json",
-    FILE,
+    PROBES,
 )  # files beside a journal that stay untouched
 _HELD = 1 << 24  # bytes of entries that wait to become rows of the tables
 _RESTORE = "save the record again, or use a copy of it"
@@ -819,9 +827,85 @@ def has_ended(record: RunRecord) -> bool:
     )
 
 
+def cut(record: RunRecord, until: float | None) -> RunRecord:
+    """Return the run as it stood at step `until`."""
+    if until is None:
+        return record
+    steps = record.steps.filter(pl.col("step") <= until)
+    if len(steps) == 0:
+        first, last = record.steps["step"][0], record.steps["step"][-1]
+        raise InvalidArgumentError(
+            f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one"
+        )
+    rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
+    error = record.error if len(steps) == len(record.steps) else ""
+    return replace(record, steps=steps, rollouts=rollouts, error=error)
+
+
 def is_record(folder: Path) -> bool:
     """Return whether the folder holds a saved record or the journal of one."""
     return (folder / SAVED).is_file() or (folder / JOURNAL).is_file()
+
+
+@frozen
+class ProbeResult(Plain):
+    """One experiment on a run, and what came of it."""
+
+    probe: str  # its name
+    outcome: str  # the fact that it shows, "" where it cannot tell
+    message: str  # the same with its numbers
+    value: float  # the number that it rests on, with its 95 % interval
+    low: float
+    high: float
+    rollouts: int
+    seconds: float
+    seed: int
+    date: str
+    step: int | None = None  # of the change that it asks about
+    run: str = ""  # which run of a file that holds several
+    arguments: str = ""  # as they were typed
+
+
+@frozen
+class Probes:
+    """The experiments on a run, the oldest first, and the journal that holds them."""
+
+    path: Path
+    run: str
+    results: tuple[ProbeResult, ...]
+
+    def add(self, result: ProbeResult) -> Probes:
+        """Append a result to the journal."""
+        if self.path.is_file() and self.path.stat().st_size > _LARGEST:
+            raise InvalidArgumentError(
+                f"expected {self.path} of at most {_LARGEST:,} bytes, got a larger file: "
+                "move it away"
+            )
+        result = replace(result, run=self.run)
+        with Journal(self.path, keep=_result) as journal:
+            journal.append(result.as_dict())
+        return replace(self, results=(*self.results, result))
+
+
+def read_probes(log: Path, run: str) -> Probes:
+    """Read the experiments beside a log, of one of its runs; what is damaged is left out."""
+    path = beside(log, PROBES)
+    held = path.is_file() and path.stat().st_size <= _LARGEST
+    results = read_journal(path, keep=_result).entries if held else []
+    return Probes(path, run, tuple(result for result in results if result.run == run))
+
+
+def _result(entry: Any) -> ProbeResult | None:
+    """Make a result of data that anybody may have edited; None of what is none."""
+    kinds = {field.name: _KINDS[str(field.type)] for field in fields(ProbeResult)}
+    if {*entry} != {*kinds} or any(type(entry[name]) not in kinds[name] for name in kinds):
+        return None
+    result = ProbeResult(**entry)
+    sound = all(
+        len(value) <= _LONGEST if isinstance(value, str) else abs(value or 0) < _MOST
+        for value in entry.values()
+    )
+    return result if sound and min(result.seed, result.rollouts, result.step or 0) >= 0 else None
 
 
 def _spelling(name: str) -> str:

@@ -102,8 +102,8 @@ def metric_series(
         ...     RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]}))
         ... )
         >>> series.step_T.tolist(), series.noise_source
-        ([1, 3], 'unavailable: the group size or the number of prompts per step is unknown; give
-        --set group_size=G --set prompts_per_step=B')
+        ([1, 3], 'unavailable, because the group size or the number of prompts per step is unknown;
+        give --set group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
     finite = np.abs(record.values(column)) <= LARGEST_VALUE
@@ -224,7 +224,7 @@ def _sampling_variance(
     """
     name = "reward" if column == "reward" else quantity
     if name != "reward" and not name.startswith("reward/"):
-        return None, "unavailable: it is known for training rewards only"
+        return None, "unavailable, because it is known for training rewards only"
     from_rollouts = _from_rollouts(record, rows, name)
     if from_rollouts is not None:
         return (
@@ -237,7 +237,7 @@ def _sampling_variance(
             "the group size or the number of prompts per step is unknown; give --set "
             "group_size=G --set prompts_per_step=B"
         )
-        return None, f"unavailable: {missing}"
+        return None, f"unavailable, because {missing}"
     count = rollouts * window
     if is_binary_mean(value_T, count, resolution):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
@@ -328,7 +328,7 @@ def _from_logged_std(
                     f"{kind} standard deviation of the reward over the square root of B G = "
                     f"{count:g} rollouts per row"
                 )
-    return None, "unavailable: the reward is not 0/1 and its standard deviation is not logged"
+    return None, "unavailable, because the reward is not 0/1 and its deviation is not logged"
 
 
 def _smooth(value_T: Float) -> Float:

@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from groupwise.analysis.charts import reward_heights
+from groupwise.diagnostics.judge import judge, reward_heights
+from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 
 
 def heights(reward: list[float], **asked: int) -> tuple[float | None, ...]:
-    return reward_heights(
-        RunRecord("demo", steps_table(range(len(reward)), {"reward": reward})), **asked
-    )
+    record = RunRecord("demo", steps_table(range(len(reward)), {"reward": reward}))
+    return reward_heights(Evidence(record), **asked)
 
 
 def test_rows_are_averaged_and_scaled_from_0_to_the_top() -> None:
@@ -32,7 +32,7 @@ def test_a_long_run_has_at_most_40_cells() -> None:
 def test_rows_without_a_finite_reward_leave_a_gap() -> None:
     assert heights([0.5, math.nan, math.inf, 1.0]) == (0.5, None, None, 1.0)
     assert heights([math.nan, math.nan]) == ()
-    assert reward_heights(RunRecord("demo", steps_table([1], {"entropy": [1.0]}))) == ()
+    assert judge(RunRecord("demo", steps_table([1], {"entropy": [1.0]}))).heights == ()
 
 
 def test_the_reward_is_the_one_that_is_judged() -> None:
@@ -43,4 +43,4 @@ def test_the_reward_is_the_one_that_is_judged() -> None:
     record = RunRecord(
         "demo", steps_table(range(13), {"entropy": [1.0] * 13, "eval_reward": held_out})
     )
-    assert reward_heights(record) == (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert judge(record).heights == (0.0, 0.25, 0.5, 0.75, 1.0)

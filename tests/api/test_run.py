@@ -195,6 +195,7 @@ def test_steps_are_steps(tmp_path: Path) -> None:
             step.tolist(), {"reward": RISE}, optimizer_updates=2 * step, window=np.full(100, 20.0)
         ),
     )
+    assert repr(run).startswith("Run('slow', 100 rows, steps 10 to 1,000, ")
     ahead = run.forecast(to=1100)
     assert [row.step for row in ahead.rows] == [
         1010,

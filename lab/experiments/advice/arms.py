@@ -95,9 +95,9 @@ class Seen:
             "run",
             steps_table([row["step"] for row in self.rows], columns),
             meanings=[
-                one
-                for one in meanings(tuple(course.task.verifier.weights))
-                if one.column in columns
+                meaning
+                for meaning in meanings(tuple(course.task.verifier.weights))
+                if meaning.column in columns
             ],
             config=course.settings.run_config(max_completion_length=course.task.completion_length),
         )
@@ -139,9 +139,9 @@ def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
                 seen.checkpoints.append(journey.snapshot())
         if step % EVERY == 0 or journey.ended:  # a trainer that gave up leaves a log to judge
             record = seen.record(course_of(member, faulty=journey.faulty))
-            found = judge(record, ended=journey.ended)
-            if found.state not in (State.OK, State.CANNOT_TELL):
-                return seen, found
+            judgement = judge(record, ended=journey.ended)
+            if judgement.state not in (State.OK, State.CANNOT_TELL):
+                return seen, judgement
         if journey.ended:
             break
     return None
@@ -175,11 +175,11 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
     at_look = looked(member, faulty=faulty)
     if at_look is None:
         return {"look": None}
-    seen, found = at_look
-    if causes and not causes & {*(found.cause.keys or ("none",))}:
-        return {"look": len(seen.rows), "causes": found.cause.keys}
+    seen, judgement = at_look
+    if causes and not causes & {*(judgement.cause.keys or ("none",))}:
+        return {"look": len(seen.rows), "causes": judgement.cause.keys}
     begun = faulty and member.fault is not None and len(seen.rows) > member.fault.onset
-    recent = {one.text: one for some in seen.informative[-RECENT:] for one in some}
+    recent = {prompt.text: prompt for some in seen.informative[-RECENT:] for prompt in some}
     course = replace(course_of(member, faulty=begun), informative=tuple(recent.values()))
     placebo = replace(followed(course, PLACEBO), step=seen.best)
     horizon, last = HORIZONS[member.population], seen.checkpoints[-1]
@@ -188,14 +188,15 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
     return {
         "look": len(seen.rows),
         "mark": last.mark,
-        "state": found.state.value,
-        "causes": found.cause.keys,
-        "certainty": found.cause.certainty.value,
-        "do": found.do,
+        "state": judgement.state.value,
+        "causes": judgement.cause.keys,
+        "certainty": judgement.cause.certainty.value,
+        "do": judgement.do,
         "actions": [
-            {"kind": one.kind, "factor": one.factor, "value": one.value} for one in found.actions
+            {"kind": action.kind, "factor": action.factor, "value": action.value}
+            for action in judgement.actions
         ],
-        "followed": arm(member, seen, followed(course, found.actions)),
+        "followed": arm(member, seen, followed(course, judgement.actions)),
         "placebo": arm(member, seen, placebo),
         **undone,
     }

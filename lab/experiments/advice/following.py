@@ -45,8 +45,8 @@ def _grouped(course: Course, action: Action) -> Course:
     settings, size = course.settings, action.value
     wanted = action.factor * settings.group_size if action.factor else size or 0
     rollouts = settings.rollouts_per_step
-    sizes = [one for one in range(2, rollouts // 2 + 1) if rollouts % one == 0]
-    return _set(course, group_size=min(sizes, key=lambda one: abs(one - wanted)))
+    sizes = [candidate for candidate in range(2, rollouts // 2 + 1) if rollouts % candidate == 0]
+    return _set(course, group_size=min(sizes, key=lambda candidate: abs(candidate - wanted)))
 
 
 def _limited(course: Course, action: Action) -> Course:

@@ -66,13 +66,13 @@ def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
     undone = [{"right_1e4": twin[onset : onset + further + 1], "step": EVERY * onset}]
     if "oracle" in line:
         undone += [{**line["oracle"], "step": look}]
-    arms["oracle"] = max(undone, key=lambda one: area(one["right_1e4"]))
+    arms["oracle"] = max(undone, key=lambda run: area(run["right_1e4"]))
     recovered = {}
     for name, arm in arms.items():
         end = arm["step"] // EVERY + further + 1
         level = np.mean(arm["right_1e4"][-3:])
         recovered[name] = bool(level >= 0.9 * np.mean(twin[end - 3 : end]))
-    kinds = [one["kind"] for one in line.get("actions", ())]
+    kinds = [action["kind"] for action in line.get("actions", ())]
     said = "" if look is None else (line["causes"] or [" ".join(["no_cause", *kinds])])[0]
     return Case(
         own["twin"],
@@ -137,24 +137,24 @@ def cases_of(name: str, *, sealed: bool = False) -> list[Case]:
     """The members that a file holds: with their fault, or the healthy twins."""
     lines, language = lines_of(HERE / f"{name}.jsonl"), name.startswith("language")
     return [
-        case_of(one, lines, healthy=name.endswith("healthy"))
-        for one in lines.values()
-        if "advice" in one
-        and (one["look"] is None or "followed" in one)
-        and agrees(one, lines)
-        and (language or (small_member(one["number"]).task == SEALED) is sealed)
+        case_of(line, lines, healthy=name.endswith("healthy"))
+        for line in lines.values()
+        if "advice" in line
+        and (line["look"] is None or "followed" in line)
+        and agrees(line, lines)
+        and (language or (small_member(line["number"]).task == SEALED) is sealed)
     ]
 
 
 def records() -> dict[str, Sequence[Case]]:
     """The members of each line of advice, the fresh ones where it was changed and tried again."""
-    found: dict[str, Sequence[Case]] = {}
+    by_line: dict[str, Sequence[Case]] = {}
     for name in ("arms", "fresh"):
         groups = defaultdict(list)
         for case in cases_of(name):
             groups[case.line].append(case)
-        found |= groups
-    return {line: found[line] for line in sorted(found) if line}
+        by_line |= groups
+    return {line: by_line[line] for line in sorted(by_line) if line}
 
 
 def show_grid() -> None:
@@ -198,9 +198,9 @@ def main() -> None:
         for kind in (name, "healthy")
     )
     failing = [case for case in cases if case.fails]
-    told = [case for case in failing if case.line]
-    better = [sum(case.gain("unchanged") > 0 for case in some) for some in (failing, told)]
-    print(f"{len(cases)} members, {len(failing)} fail, {len(told)} of them told;")
+    advised = [case for case in failing if case.line]
+    better = [sum(case.gain("unchanged") > 0 for case in some) for some in (failing, advised)]
+    print(f"{len(cases)} members, {len(failing)} fail, {len(advised)} of them told;")
     print(f"followed beats unchanged in {better[0]} of the failing, {better[1]} of the told")
     reached = sum(case.gain("unchanged") for case in failing)
     most = sum(case.outcome["oracle"] - case.outcome["unchanged"] for case in failing)

@@ -218,8 +218,8 @@ class Journey:
 
     def measured(self) -> dict[str, float]:
         """Level, and the reward that is trained on and the entropy of the last update."""
-        found = {"right": level(self.actor, self.member)}
-        return found | {name: float(self.row.get(name) or 0.0) for name in ("reward", "entropy")}
+        values = {"right": level(self.actor, self.member)}
+        return values | {name: float(self.row.get(name) or 0.0) for name in ("reward", "entropy")}
 
 
 def compact(values: Sequence[float]) -> list[int]:
@@ -240,8 +240,8 @@ def whole_run(
         if step % EVERY == 0:
             rows.append(journey.measured())
             marks.append(journey.snapshot().mark)
-    found = {f"{name}_1e4": compact([row[name] for row in rows]) for name in rows[0]}
-    return {**found, "marks": marks, "ended": journey.ended}
+    columns = {f"{name}_1e4": compact([row[name] for row in rows]) for name in rows[0]}
+    return {**columns, "marks": marks, "ended": journey.ended}
 
 
 def forked(member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: int) -> JsonObject:
@@ -335,14 +335,14 @@ def processor() -> str:
 
 def lines_of(path: Path) -> JsonObject:
     """The lines that are there, by piece; one that was torn counts as none."""
-    found = {}
+    lines = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
             line = json.loads(text)
-            found[line["piece"]] = line
+            lines[line["piece"]] = line
         except (ValueError, TypeError, KeyError):
             continue
-    return found
+    return lines
 
 
 def keep(path: Path, line: JsonView) -> None:
@@ -375,10 +375,10 @@ def timed(piece: Callable[[JsonView], JsonObject], lines: JsonView) -> JsonObjec
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = False
     began = time.monotonic()
-    found = piece(lines)
+    result = piece(lines)
     on = processor() if DEVICE == "cpu" else torch.cuda.get_device_name()
     seconds = round(time.monotonic() - began, 1)
-    return {**found, "seconds": seconds, "processor": on, "torch": torch.__version__}
+    return {**result, "seconds": seconds, "processor": on, "torch": torch.__version__}
 
 
 def run_open(every: Iterable[Piece], path: Path, *, seconds: float, workers: int = 1) -> int:
@@ -393,14 +393,14 @@ def run_open(every: Iterable[Piece], path: Path, *, seconds: float, workers: int
         ready = next(as_completed(running))
         piece = running.pop(ready)
         try:
-            found = ready.result()
+            result = ready.result()
         except Exception:  # noqa: BLE001 - whatever it is: the other pieces are not lost for it
             traceback.print_exc()
             print(f"{piece.name} failed", flush=True)
             return 0
-        took[piece.name.split("-")[0]] = found["seconds"]
-        keep(path, {"piece": piece.name, **piece.about, **found})
-        print(f"{piece.name}: {found['seconds']:.1f} s", flush=True)
+        took[piece.name.split("-")[0]] = result["seconds"]
+        keep(path, {"piece": piece.name, **piece.about, **result})
+        print(f"{piece.name}: {result['seconds']:.1f} s", flush=True)
         return 1
 
     context = multiprocessing.get_context("spawn")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
 import math
 from dataclasses import replace
 from pathlib import Path
 
+import diagnosis.labels
 import pytest
 from diagnosis.labels import (
     JudgedRun,
@@ -170,3 +173,14 @@ def test_a_stop_waits_for_an_alarm_that_lasts() -> None:
     alarms = [(10, False), (20, True), (30, False), (40, True), (50, True), (100, True)]
     assert [stopped(alarms, lasting) for lasting in (1, 2, 3, 4)] == [0.8, 0.5, 0.0, 0.0]
     assert stopped([(10, False), (20, False)], 1) == 0.0
+
+
+@pytest.mark.slow
+def test_the_bands_of_the_usual_are_those_of_the_public_runs(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(Path(diagnosis.labels.__file__).parent)
+    usual = importlib.import_module("usual")
+    with usual.TABLE.open(encoding="utf-8", newline="") as file:
+        _, *rows = csv.reader(file, delimiter="\t")
+    assert list(usual.bands(shared_data)) == rows

@@ -487,8 +487,9 @@ def gained(fitted: Fitted) -> str:
     doubt = " A gain is uncertain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean, "
-        f"{short(outlook.grid[0].mean)} now, by {sign}{value} ({low} to {high}).{doubt}"
+        f"The mean reward is {short(outlook.grid[0].mean)} now; another "
+        f"{outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change it by "
+        f"{sign}{value} ({low} to {high}).{doubt}"
     )
 
 

@@ -763,9 +763,9 @@ def _result(probe: str = "regrade", fact: Fact | None = None) -> ProbeResult:
 
 
 def reward_of(kind: str) -> RunRecord:
-    """A reward that stands at .3, or that is gone within its first rows, and an entropy."""
-    draw = np.random.default_rng(2)
-    level = np.full(120, 0.3) if kind == "stands" else np.repeat([0.25, 0.02], [4, 116])
+    """A reward that stands at .3, or is gone within its first rows or later, and an entropy."""
+    draw, begins = np.random.default_rng(2), {"stands": 120, "gone": 4, "late": 40}[kind]
+    level = np.repeat([0.3 if kind == "stands" else 0.25, 0.02], [begins, 120 - begins])
     columns = {
         "reward": np.maximum(level + 0.02 * draw.standard_normal(120), 0.0),
         "entropy": 0.9 + 0.1 * draw.standard_normal(120),
@@ -825,7 +825,10 @@ def test_a_result_is_credited_with_a_cause_of_this_change_of_which_it_speaks() -
 def test_the_cost_of_a_kick_is_that_of_steps_of_the_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    record = reward_of("gone")
+    """It is offered where the edge ties with another cause, as of a reward alone; of a broken
+    verifier and harder data, which an entropy leaves, it tells nothing, whatever their rivals are.
+    """
+    record = reward_of("late")
     settings = {"framework": "groupwise", "group_size": 8, "prompts_per_step": 16}
     config = RunConfig().with_settings(settings, "--set")
     seconds = pl.Series("seconds", np.arange(120) * 2.5)
@@ -834,11 +837,16 @@ def test_the_cost_of_a_kick_is_that_of_steps_of_the_run(
     assert (kick.rollouts, kick.seconds) == (16 * 128, 16 * 2.5)
     kick = KINDS["kick"].for_run(["instability", "verifier"], replace(record, config=config))
     assert (kick.rollouts, kick.seconds) == (16 * 128, KINDS["kick"].seconds)
-    run = timed.save(tmp_path / "run")
     given = [f"--set={name}={value}" for name, value in settings.items()]
+    watched = said_by(["probe", str(timed.save(tmp_path / "watched")), *given], capsys)
+    assert "probe kick" not in watched
+    assert judge(timed).cause.probe == ""
+    alone = replace(timed, steps=timed.steps.drop("entropy"), meanings=timed.meanings[:1])
+    run = alone.save(tmp_path / "run")
     listed = said_by(["probe", str(run), *given], capsys)
     assert "2,048 completions, 40.0 s by 16 steps of this run" in listed
     assert f"  groupwise-lab probe kick {run}\n" in listed
+    assert judge(alone).cause.probe == "groupwise-lab probe kick RUN"
 
 
 def test_answers_beside_the_logged_entropy() -> None:

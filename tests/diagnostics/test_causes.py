@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.cases import each_case
 
@@ -33,12 +34,12 @@ LIKELY, POSSIBLE, OPEN = Certainty.LIKELY, Certainty.POSSIBLE, Certainty.CANNOT_
 
 
 def evidence(*columns: str) -> Evidence:
-    """A run of ten rows that logs these quantities."""
-    given = {name: np.linspace(1.0, 2.0, 10) for name in ("reward", *columns)}
+    """A run of twenty rows that logs these quantities."""
+    given = {name: np.linspace(1.0, 2.0, 20) for name in ("reward", *columns)}
     return Evidence(
         RunRecord(
             "run",
-            steps_table(range(1, 11), given),
+            steps_table(range(1, 21), given),
             meanings=tuple(Meaning(name, name, "test") for name in given),
         )
     )
@@ -64,7 +65,7 @@ def cause_of(certainty: Certainty, *keys: str, log: tuple[str, ...] = ()) -> Cau
     return Cause(certainty, tuple(CAUSE[key] for key in keys), log, keys)
 
 
-def sign(signal: str, before: float | None, after: float | None, step: int = 5) -> Sign:
+def sign(signal: str, before: float | None, after: float | None, step: int = 15) -> Sign:
     return Sign(signal, step, before, after, signal)
 
 
@@ -72,11 +73,12 @@ def incident(
     facts: tuple[Fact, ...] = (),
     *signs: Sign,
     logged: tuple[str, ...] = ("entropy", "completion_length"),
+    onset: int = 15,
     **more: Any,
 ) -> Incident:
     finding = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
     return Incident(
-        evidence(*logged), {"check": finding}, {sign.signal: sign for sign in signs}, 5, **more
+        evidence(*logged), {"check": finding}, {sign.signal: sign for sign in signs}, onset, **more
     )
 
 
@@ -110,9 +112,9 @@ LOST = Finding("check", Status.CRITICAL, "")
         ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (CAUSE["length"],)),
         ((), (sign(CUT, 0.1, 0.25),), LIKELY, (CAUSE["length"],)),
         # What grows after the fall follows from it.
-        ((), (sign(LENGTH, 100.0, 150.0, 6),), LIKELY, (CAUSE["instability"],)),
-        ((), (sign(LENGTH, 100.0, 150.0, 6), sign(CUT, 0.1, 0.2)), LIKELY, (CAUSE["length"],)),
-        (LASTING, (sign(CUT, 0.1, 0.9, 6),), OPEN, (CAUSE["verifier"], CAUSE["harder_data"])),
+        ((), (sign(LENGTH, 100.0, 150.0, 16),), LIKELY, (CAUSE["instability"],)),
+        ((), (sign(LENGTH, 100.0, 150.0, 16), sign(CUT, 0.1, 0.2)), LIKELY, (CAUSE["length"],)),
+        (LASTING, (sign(CUT, 0.1, 0.9, 16),), OPEN, (CAUSE["verifier"], CAUSE["harder_data"])),
         ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (CAUSE["shrinking"],)),
         ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (CAUSE["instability"],)),
         ((Fact.REWARD_OSCILLATES,), (), LIKELY, (CAUSE["instability"],)),
@@ -338,35 +340,35 @@ def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] =
         evidence(ENTROPY, LENGTH),
         {"sampler_mismatch": finding},
         {sign.signal: sign for sign in signs},
-        5,
+        15,
     )
 
 
 def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none() -> None:
-    mismatch = sign("sampler_mismatch", 0.01, 0.05, step=4)
-    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=5))) == Cause(
+    mismatch = sign("sampler_mismatch", 0.01, 0.05, step=14)
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=15))) == Cause(
         LIKELY, (CAUSE["sampler"],)
     )
-    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=4))) == Cause(
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=14))) == Cause(
         LIKELY, (CAUSE["instability"],)
     )
-    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=3))) == Cause(
+    assert cause_of_fall(of_sampler(mismatch, sign(ENTROPY, 0.5, 0.9, step=13))) == Cause(
         LIKELY, (CAUSE["instability"],)
     )
     assert comes_first(of_sampler(mismatch))
-    # The reward moved where it was halfway down, at step 5: the first rows of a slow fall may be
+    # The reward moved where it was halfway down, at step 15: the first rows of a slow fall may be
     # noise.
-    assert cause_of_fall(of_sampler(mismatch, sign("reward", 0.8, 0.3, step=3))) == Cause(
+    assert cause_of_fall(of_sampler(mismatch, sign("reward", 0.8, 0.3, step=13))) == Cause(
         LIKELY, (CAUSE["sampler"],)
     )
-    late = sign("sampler_mismatch", 0.01, 0.05, step=5)
-    assert not comes_first(of_sampler(late, sign("reward", 0.8, 0.3, step=3)))
+    late = sign("sampler_mismatch", 0.01, 0.05, step=15)
+    assert not comes_first(of_sampler(late, sign("reward", 0.8, 0.3, step=13)))
     # Below five times its level it has not moved, whatever came before.
-    assert not comes_first(of_sampler(sign("sampler_mismatch", 0.01, 0.049, step=4)))
+    assert not comes_first(of_sampler(sign("sampler_mismatch", 0.01, 0.049, step=14)))
     # A check's own sign counts as it is, and engines that differ at a learning rate of 0 always do.
-    own = (sign("sampler_mismatch", 0.01, 0.02, step=4),)
+    own = (sign("sampler_mismatch", 0.01, 0.02, step=14),)
     assert comes_first(of_sampler(sign(ENTROPY, 0.5, 0.9), own=own))
-    at_zero = of_sampler(sign(ENTROPY, 0.5, 0.9, step=1), at_rate_zero=True)
+    at_zero = of_sampler(sign(ENTROPY, 0.5, 0.9, step=11), at_rate_zero=True)
     assert cause_of_fall(at_zero) == Cause(LIKELY, (CAUSE["sampler"],))
     assert not comes_first(of_sampler())
 
@@ -510,9 +512,12 @@ def test_the_line_that_says_what_to_do(
     [
         (4, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), cause_of(LIKELY, "rate_rose")),
         (4, (Fact.BEHAVIOUR_STEPPED,), (ENTROPY,), cause_of(POSSIBLE, "rate_rose")),
+        # behaviour that no sign shows: a verifier that fails as the rate rises is the rarer case
+        (4, (Fact.BEHAVIOUR_UNCHANGED,), (ENTROPY,), cause_of(POSSIBLE, "rate_rose")),
         (4, (), (), cause_of(POSSIBLE, "rate_rose")),
         # a verifier that fails as a cycle starts anew
         (4, (Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED), (ENTROPY,), None),
+        (4, (Fact.ANSWERS_FAIL, Fact.BEHAVIOUR_UNCHANGED), (ENTROPY,), None),
         (None, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), None),  # far from the fall
     ],
 )
@@ -524,6 +529,37 @@ def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
     cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
     assert (replace(cause, rivals=()) == expected) is (expected is not None)
     assert ("rate_rose" in cause.keys) is (expected is not None)
+
+
+SPENT = sign(ENTROPY, 0.8, 0.3)
+
+
+@each_case(
+    ("onset", "facts", "signs", "keys"),
+    [
+        (5, (), (), ("rate_too_large",)),
+        (15, (), (), ("verifier", "harder_data")),
+        # entropy that goes with the first rewards is no variety that was learnt away
+        (5, (), (SPENT,), ("rate_too_large",)),
+        (15, (), (SPENT,), ("concentration",)),
+        # what others explain: of equal answers, in training alone, some answers of every prompt
+        (5, (Fact.BEHAVIOUR_UNCHANGED,), (), ("verifier", "harder_data")),
+        (5, (Fact.TRAINING_FALLS_ALONE,), (), ("verifier", "harder_data")),
+        (5, (Fact.ANSWERS_FAIL,), (), ("verifier",)),
+    ],
+)
+def test_a_reward_that_falls_in_the_first_updates_may_have_too_large_a_rate(
+    onset: int, facts: tuple[Fact, ...], signs: tuple[Sign, ...], keys: tuple[str, ...]
+) -> None:
+    given = incident((Fact.FALL_AT_ONCE, *facts), *signs, onset=onset)
+    cause = cause_of_fall(given)
+    assert cause.keys == keys
+    if keys == ("rate_too_large",):
+        assert cause.certainty is POSSIBLE
+        steps = given.evidence.record.steps.with_columns(pl.col("step") * 50)
+        record = replace(given.evidence.record, steps=steps)
+        coarse = cause_of_fall(replace(given, evidence=Evidence(record), onset=50 * onset))
+        assert "rate_too_large" not in coarse.keys  # the fifth row is no fifth update
 
 
 def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:

@@ -35,6 +35,7 @@ from faults import (
     faulty_settings,
     faulty_task,
     healthy_task,
+    language_member,
     members,
     small_member,
 )
@@ -240,22 +241,25 @@ def main() -> None:
     parser.add_argument("--file", default="", help="the lines' file where it is another")
     given = parser.parse_args()
     faulty, causes = not given.healthy, set(filter(None, given.fresh.split(",")))
+    is_small = given.population == SMALL
+    if causes and not is_small:
+        parser.error(
+            f"--fresh draws members of --population {SMALL}, got {given.population}: leave it out"
+        )
     every = map(small_member, itertools.count(FRESH)) if causes else members(given.population)
     if given.numbers:
-        every = [members(given.population)[int(number)] for number in given.numbers.split(",")]
-    chosen = (
-        member
+        draw = small_member if is_small else language_member
+        every = map(draw, map(int, given.numbers.split(",")))
+    pieces = (
+        piece
         for member in every
         if (member.task == SEALED) is given.sealed
-        and (faulty or member.population == SMALL or member.number % RUNS == 0)
+        and (faulty or is_small or member.number % RUNS == 0)
+        for piece in pieces_of(member, faulty=faulty, causes=causes)
     )
     name = "fresh" if causes else "arms" if faulty else "healthy"
-    name = name if given.population == SMALL else f"language_{name}"
+    name = name if is_small else f"language_{name}"
     path = HERE / (given.file or f"{name}.jsonl")
-    path.touch()
-    pieces = (
-        piece for member in chosen for piece in pieces_of(member, faulty=faulty, causes=causes)
-    )
     run_open(pieces, path, seconds=given.seconds, workers=given.workers)
 
 

@@ -125,7 +125,7 @@ def walked(cause: str, logged: Logged, record: RunRecord) -> dict[str, float]:
     results: list[ProbeResult] = []
     judged = judge(record, ended=False)
     while judged.cause.certainty is not Certainty.LIKELY:
-        named = choices(contenders(judged.cause), Evidence(record))
+        named = choices(judged.cause, Evidence(record))
         able = [kind.probe for kind in named if kind.probe in RUNNABLE and not kind.missing]
         if not able:
             break

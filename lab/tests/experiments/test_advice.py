@@ -287,6 +287,38 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     assert "followed" not in unsaid
 
 
+@pytest.mark.parametrize(
+    ("given", "numbers"),
+    [
+        (["--fresh", "concentration", "--numbers", "401,403"], [401, 403]),
+        (["--population", "language_model", "--numbers", "3"], [3]),
+        (["--fresh", "concentration", "--population", "language_model"], None),
+    ],
+    ids=["fresh", "language", "both"],
+)
+def test_fresh_members_are_small_ones_and_another_population_is_refused(
+    given: list[str],
+    numbers: list[int] | None,
+    load: Load,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arms, drawn = load("arms"), list[Any]()
+    monkeypatch.setattr("sys.argv", ["arms.py", *given])
+    monkeypatch.setattr(arms, "pieces_of", lambda member, **_: [member])
+    monkeypatch.setattr(arms, "run_open", lambda pieces, *_, **__: drawn.extend(pieces))
+    if numbers is None:
+        with pytest.raises(SystemExit, match="2"):
+            arms.main()
+        assert "--fresh draws members of --population small, got language_model" in (
+            capsys.readouterr().err
+        )
+    else:
+        arms.main()
+        assert [member.number for member in drawn] == numbers
+    assert bool(drawn) == (numbers is not None)
+
+
 def test_the_record_of_a_line_by_hand(load: Load) -> None:
     record = load("record")
     further = 16  # looks of the further budget

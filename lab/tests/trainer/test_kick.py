@@ -99,6 +99,15 @@ def test_the_curvature_is_that_before_the_step_however_far_it_goes() -> None:
     assert far == pytest.approx(500 * near, rel=0.5)
 
 
+def test_the_gain_of_reward_is_that_of_a_step_uphill() -> None:
+    """To first order it grows with the rate, and more rollouts than one batch's know its sign."""
+    near, far = (
+        kick_of(steps=1, learning_rate=rate, rollouts_per_step=512).gain for rate in (1e-4, 1e-3)
+    )
+    assert near > 0
+    assert far == pytest.approx(10 * near, rel=0.05)
+
+
 def test_a_change_before_any_checkpoint_is_kicked_at_the_rate_of_its_step() -> None:
     """The rate rises over 40 updates: at the first one it says nothing of the eighth."""
     rising = {"steps": 50, "learning_rate": 1e-3, "ramp_steps": 40}

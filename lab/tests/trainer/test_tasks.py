@@ -207,6 +207,9 @@ def test_a_task_can_be_built_again_from_its_recipe() -> None:
         "addition", seed=5, level=[1, 2], problems=50, format_reward=True, proxy_bonus=1.5
     )
     assert make_task(**dict(task.recipe)) == task
+    failing = make_task("addition", failing_from=7, failing_share=0.5)
+    assert make_task(**dict(failing.recipe)) == failing
+    assert "failing_from" not in task.recipe  # older checkpoints are of the same task
 
 
 RECIPES = {
@@ -247,6 +250,8 @@ def test_a_folder_without_recipe_says_nothing(tmp_path: Path) -> None:
         ("addition", {"held_out_share": 1.5}),
         ("addition", {"held_out_share": math.nan}),
         ("addition", {"proxy_bonus": 0.0}),
+        ("addition", {"failing_from": -1}),
+        ("addition", {"failing_from": 1, "failing_share": 1.5}),
     ],
 )
 def test_what_makes_no_task_is_refused_in_a_sentence(name: str, knobs: dict) -> None:

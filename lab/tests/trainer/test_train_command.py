@@ -20,6 +20,10 @@ from groupwise.record.run import RecordWriter, RunRecord
 
 torch = pytest.importorskip("torch")
 
+from groupwise_lab.trainer.file_task import read_task  # noqa: E402
+from groupwise_lab.trainer.rewards import FailingVerifier  # noqa: E402
+from groupwise_lab.trainer.tasks import make_task  # noqa: E402
+
 QUICK = [
     "modular_addition",
     "--level",
@@ -73,6 +77,21 @@ def test_json_is_all_that_is_printed(tmp_path: Path, capfd: pytest.CaptureFixtur
     said = capfd.readouterr()
     assert json.loads(said.out)["steps"] == 2
     assert said.err == ""
+
+
+def test_the_verifier_fails_from_a_step_on_and_the_checkpoint_knows(tmp_path: Path) -> None:
+    for share, low, high in ((1.0, 0.0, 0.0), (0.5, 0.25, 0.75)):
+        run = tmp_path / str(share)
+        given = ["--steps", 4, "--set", "warm_up=0.5", "--set", f"failing_share={share}"]
+        assert typed("-o", run, *given, "--failing-from", 3) == 0
+        before, after = RunRecord.load(run).steps["reward"].to_numpy().reshape(2, 2).mean(axis=1)
+        assert before > 0.3
+        assert low * before <= after <= high * before
+        task = read_task(run / "checkpoints" / "checkpoint-4")
+        assert task is not None
+        assert task.verifier == FailingVerifier(
+            make_task("modular_addition", level=1).verifier, from_step=3, share=share
+        )
 
 
 @each_case(

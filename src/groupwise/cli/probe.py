@@ -107,7 +107,7 @@ def _list(
 
     causes, evidence = contenders(judgement.cause), Evidence(record)
     named = {key: label_of(key) for key in causes}
-    trials = [measured(record, judgement, kind, how) for kind in choices(causes, evidence)]
+    trials = [measured(record, judgement, kind, how) for kind in choices(judgement.cause, evidence)]
     remain = "The log names no cause; probes can separate"
     remain = remain if named and not judgement.cause.keys else "The causes that remain"
     lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]

@@ -183,12 +183,16 @@ def _spoken_of(keys: Iterable[str]) -> list[str]:
     return [key for key in keys if any(key in outcome.chances for outcome in _OUTCOMES)]
 
 
-def choices(causes: Sequence[str], evidence: Evidence) -> list[ProbeKind]:
-    """The experiments that would tell causes apart and were not made of this change, the largest
-    gain a second first; those that the log is too poor for last.
+def choices(cause: Cause, evidence: Evidence) -> list[ProbeKind]:
+    """The experiments that would tell apart the causes that tie, or else those that remain, and
+    were not made of this change, the largest gain a second first; those that the log is too poor
+    for last.
     """
-    made = results_of(evidence)
-    kinds = (kind.for_run(causes, evidence.record) for kind in KINDS.values())
+    causes, made = contenders(cause), results_of(evidence)
+    tied = [key for key in cause.keys if key in causes]
+    kinds = (
+        kind.for_run(tied if len(tied) > 1 else causes, evidence.record) for kind in KINDS.values()
+    )
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS and kind.probe not in made),
         key=lambda kind: (bool(kind.missing), -kind.bits / kind.seconds),
@@ -266,7 +270,7 @@ def outcome_of(result: ProbeResult) -> ProbeOutcome | None:
 def said(result: ProbeResult) -> str:
     """What an experiment showed, and how."""
     outcome = outcome_of(result)
-    meaning = "it cannot tell" if outcome is None else outcome.meaning
+    meaning = outcome.meaning if outcome else "it cannot tell"
     return clean(f"{meaning}: {result.message} ({_way(result)})", longest=1000)
 
 
@@ -481,15 +485,17 @@ def resampled(
     if same <= _VARIED and alike >= _ALIKE:
         message += f", by the logged entropy in at least {100 * alike:.0f} %: "
         return Shown(None, f"{message}check that the checkpoint is of this run", exactly(same))
+    one_way = Fact.ANSWERS_ALIKE if same >= _ALIKE else None
     if right is None:
-        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
+        return Shown(one_way, message, exactly(same))
     share = wilson(right, count)
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
     message += (
         f", and {100 * share.value:.0f} % are right: pass@{each} is {passing[0]:.2f} to "
         f"{passing[1]:.2f}"
     )
-    one_way = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
+    if share.value >= _HALF:
+        one_way = None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += (
@@ -731,14 +737,14 @@ class Incident:
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:
         """Yield what is asked, and what kind of fall it is."""
         yield self.question
-        fell, reward = self.question is Fact.FELL, self.evidence.reward
+        fell, steps = self.question is Fact.FELL, self.evidence.record.steps["step"]
         alone = bool(facts & _OF_TRAINING)
         slowly = fell and not alone and not facts & _AT_ONCE and (self.slow or bool(facts & _SLOW))
         nothing = Fact.NOTHING_EARNED in facts
         holds = {
             Fact.FELL_BY_AND_BY: fell and not self.abrupt,
             Fact.FELL_SLOWLY: slowly,
-            Fact.FELL_SOON: fell and reward is not None and reward.at(self.onset or 0) < SOON,
+            Fact.FELL_SOON: fell and (self.onset or 0) - steps[0] < SOON,
             Fact.POLICY_MAY_FAIL: fell and not alone and not nothing,
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
@@ -746,9 +752,13 @@ class Incident:
             Fact.GAP_JUMPED_AT_RESTART: self._jumped_at_restart("sampler_mismatch"),
         }
         yield from (fact for fact, held in holds.items() if held)
-        if fell and self.onset is not None and not facts & {Fact.PROMPTS_FAIL, Fact.ANSWERS_FAIL}:
-            failing = who_fails(self.evidence, self.onset)
-            yield from () if failing is None else (failing,)
+        if (
+            fell
+            and self.onset is not None
+            and not facts & {Fact.PROMPTS_FAIL, Fact.ANSWERS_FAIL}
+            and (failing := who_fails(self.evidence, self.onset))
+        ):
+            yield failing
 
     def _jumped_at_restart(self, quantity: str) -> bool:
         """Whether a quantity is among what jumped as the run was restarted."""
@@ -822,7 +832,7 @@ def verdict(incident: Incident) -> Cause:
         )
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
-    trials = choices(contenders(cause), evidence)
+    trials = choices(cause, evidence)
     probe = next((trial.command for trial in trials if not trial.missing), "")
     logged = {kind.log for kind in KINDS.values() if kind.ready(evidence.record)}
     wanted = [entry for entry in cause.log if entry not in logged]
@@ -878,7 +888,7 @@ def _holds(clause: Clause, incident: Incident, row: CauseRow) -> bool:
 def _label(row: CauseRow, incident: Incident) -> str:
     """The cause as printed."""
     broken = incident.finding(Fact.NOT_FINITE)
-    return label_of(row.key, "" if broken is None else broken.column)
+    return label_of(row.key, broken.column if broken else "")
 
 
 def label_of(key: str, column: str = "") -> str:
@@ -904,10 +914,10 @@ def advice_for(
     cut: bool = True,
 ) -> Advice:
     """Return what to do: of the cause, or else of the check; `cut`: completions may be cut off."""
-    keys, line = cause.keys[:1], "" if finding is None else finding.advice
+    keys, line = cause.keys[:1], finding.advice if finding else ""
     if cause.keys:
         line = CAUSES[cause.keys[0]].do
-    elif finding is not None:
+    elif finding:
         keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
@@ -918,11 +928,7 @@ def advice_for(
             line = "; ".join(part for part in line.split("; ") if mark not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    line = line.format(
-        step=f"{step or 0:,}",
-        onset=f"{onset:,}" if onset is not None else "",
-        cut="",
-    )
+    line = line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}", cut="")
     return Advice(line, keys, step)
 
 

@@ -112,17 +112,18 @@ class Look:
         slow: bool = False,
     ) -> Cause:
         """Return why what is asked came about."""
-        incident = Incident(
-            self.evidence,
-            self.answers,
-            {sign.signal: sign for sign in signs},
-            onset,
-            abrupt=abrupt,
-            slow=slow,
-            learning=self.progress.learning,
-            question=question,
+        return verdict(
+            Incident(
+                self.evidence,
+                self.answers,
+                {sign.signal: sign for sign in signs},
+                onset,
+                abrupt=abrupt,
+                slow=slow,
+                learning=self.progress.learning,
+                question=question,
+            )
         )
-        return verdict(incident)
 
     def advice(
         self, cause: Cause, finding: Finding, since: int | None, onset: int | None

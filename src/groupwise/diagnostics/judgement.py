@@ -183,7 +183,7 @@ class Fact(StrEnum):
     FELL = "to explain: the reward fell, or its numbers ended"
     FELL_BY_AND_BY = "the fall took more than a few rows"
     FELL_SLOWLY = "the fall took a large part of the log, or was partial"
-    FELL_SOON = "the reward fell within its first ten rows"
+    FELL_SOON = "the reward fell within its first ten steps"
     POLICY_MAY_FAIL = "the policy itself may have caused the fall"
     STANDS = "to explain: the reward is flat, fell slowly, or nothing is earned"
     PARTED = "to explain: training and held-out reward diverged"

@@ -57,7 +57,7 @@ _SETTINGS = {  # of language models alone, and of one kind of task alone
         "gradient_checkpointing",
         "memory_limit",
     ),
-    "symbols": ("level", "format_reward", "proxy_bonus"),
+    "symbols": ("level", "format_reward", "proxy_bonus", "failing_from", "failing_share"),
     "words": ("examples", "verifier", "file"),
     "file": ("prompt_column", "answer_column", "reward", "reward_limit"),
 }
@@ -71,6 +71,8 @@ class Start:
     problems: int = 10_000  # at most so many, held-out ones included
     format_reward: bool = False  # reward form too; the total is in [0, 2]
     proxy_bonus: float | None = None  # train on a proxy reward that can be hacked
+    failing_from: int | None = None  # step from which the verifier fails: completions get 0
+    failing_share: float = 1.0  # of completions that get 0 from there on
     examples: int = 0  # worked examples before a question in words
     verifier: str = "strict"  # which of the two of a task in words is trained on
     file: Path | None = None  # of the questions, where a task in words reads them
@@ -101,7 +103,7 @@ class Start:
 
     def __post_init__(self) -> None:
         """Refuse two policies, and no thread."""
-        if self.model is not None and self.checkpoint is not None:
+        if self.model and self.checkpoint:
             raise InvalidArgumentError(
                 "--checkpoint expects no --model beside it; got both: name one policy to start from"
             )
@@ -132,13 +134,7 @@ class Start:
     @property
     def given(self) -> str | None:
         """The option that gives the weights, or None for a new policy."""
-        return (
-            "--model"
-            if self.model is not None
-            else "--checkpoint"
-            if self.checkpoint is not None
-            else None
-        )
+        return "--model" if self.model else "--checkpoint" if self.checkpoint else None
 
     @property
     def warm_target(self) -> float:
@@ -189,6 +185,13 @@ def train(
         ),
     ] = None,
     level: Annotated[int | None, option("N", "Difficulty of the task; by default its own.")] = None,
+    failing_from: Annotated[
+        int | None,
+        option(
+            "STEP",
+            "From this step on completions of TASK get 0, or --set failing_share=S of them.",
+        ),
+    ] = None,
     size: Annotated[
         str | None,
         option("NAME", "Size of a new policy: tiny, small (the default), medium or large."),
@@ -257,6 +260,7 @@ def train(
         "answer_column": answer_column,
         "reward": reward,
         "level": level,
+        "failing_from": failing_from,
         "size": size,
         "checkpoint": checkpoint,
         "model": model,
@@ -311,28 +315,20 @@ def task_of(name: str | None, start: Start) -> Task:
             f"{name or start.data} is asked in words, which a new policy cannot read: name a "
             "language model with --model FOLDER"
         )
-    common: JsonObject = {"problems": start.problems, "seed": start.start_seed}
+    wanted: JsonObject = {setting: getattr(start, setting) for setting in _SETTINGS[kind]}
+    wanted |= {"problems": start.problems, "seed": start.start_seed}
     if name is None:
-        return _own_task(start, common)
+        return _own_task(start, wanted)
     if kind == "words":
         from groupwise_lab.trainer.text_tasks import make_text_task
 
-        verifier: Any = start.verifier
-        return make_text_task(
-            name, examples=start.examples, verifier=verifier, file=start.file, **common
-        )
+        return make_text_task(name, **wanted)
     from groupwise_lab.trainer.tasks import make_task
 
-    return make_task(
-        name,
-        level=start.level,
-        format_reward=start.format_reward,
-        proxy_bonus=start.proxy_bonus,
-        **common,
-    )
+    return make_task(name, **wanted)
 
 
-def _own_task(start: Start, common: JsonView) -> Task:
+def _own_task(start: Start, wanted: JsonView) -> Task:
     """Build the task of a user's file."""
     from groupwise_lab.trainer.file_task import make_file_task
 
@@ -346,8 +342,7 @@ def _own_task(start: Start, common: JsonView) -> Task:
             "--data expects --reward, got none: name exact, number, math_verify, or a function as "
             "MODULE:FUNCTION"
         )
-    own = {name: getattr(start, name) for name in _SETTINGS["file"]}
-    return make_file_task(start.data, **own, **common)
+    return make_file_task(start.data, **wanted)
 
 
 def _train(
@@ -545,7 +540,7 @@ def _begun(start: Start, actor: Any) -> dict[str, str | float | None]:
         "lora": start.lora,
         "chat_template": float(start.chat_template) or None,
         "completion_length": start.max_completion_length,
-        "size": None if start.model is not None else start.size,
+        "size": None if start.model else start.size,
         "weights": f"of {start.given} ({checksum:08x})" if start.given else "of a new policy",
         "warm_up": start.warm_target,
         "start_seed": start.start_seed,
@@ -594,7 +589,7 @@ def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE
 
     device = _device(start.device)
-    if start.model is not None:
+    if start.model:
         from groupwise_lab.trainer.language_policy import LanguagePolicy, with_new_adapter
 
         if start.chat_template and load_reader(start.model).tokenizer.chat_template is None:
@@ -627,7 +622,7 @@ def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     from groupwise_lab.trainer.policy import Policy, policy_size
 
     size = policy_size(start.size)
-    if start.checkpoint is not None:
+    if start.checkpoint:
         return load_policy(
             start.checkpoint, size=size, vocabulary_size=len(task.vocabulary), device=device
         )
@@ -653,7 +648,7 @@ def _warmed(actor: Any, start: Start, task: Task, show: Show, stopped: list[bool
             "warm_up expects a policy of groupwise, got --model: fine-tune a language model "
             "before, and leave it out"
         )
-    cache = default_cache() if start.cache is None else start.cache
+    cache = start.cache or default_cache()
 
     def report(step: int, reached: float) -> None:
         show(
@@ -715,8 +710,9 @@ def _summary(record: RunRecord, output: Path, steps: int, *, as_json: bool) -> i
             "reward": reward,
             "held_out": held_out,
             "seconds": seconds,
+            "idle_since": idle,
         }
-        print_json(summary | {"idle_since": idle})
+        print_json(summary)
         return code
     sentence = (
         f"reward {reward:.3f} over the last {len(last)} steps"

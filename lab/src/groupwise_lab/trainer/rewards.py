@@ -63,7 +63,12 @@ class Problem:
 Rewards = dict[str, NDArray[np.float64]]
 RewardFunction = Callable[[Problem, str, bool], float]
 FailureMode = Literal["zero", "one", "missing", "raise"]
-FAILURE_MODES: tuple[FailureMode, ...] = ("zero", "one", "missing", "raise")
+FAILURE_MODES: Mapping[FailureMode, float] = {  # what a failed call returns
+    "zero": 0.0,
+    "one": 1.0,
+    "missing": math.nan,
+    "raise": math.nan,
+}
 
 
 class VerifierError(GroupwiseError):
@@ -154,13 +159,13 @@ class TaskVerifier:
         *,
         answer_pattern: str,
         format_reward: bool = False,
-        bait: str | None = None,
-        bonus: float = 2.0,
+        bait: str = "",
+        bonus: float | None = None,
     ) -> TaskVerifier:
-        """Return the verifier of a task."""
+        """Return the verifier of a task; with a bonus that of a proxy."""
         functions: dict[str, RewardFunction] = {"exact": exact}
         weights = {"exact": 1.0}
-        if bait is not None:
+        if bonus is not None:
             if len(bait) != 1 or not (math.isfinite(bonus) and bonus > 0):
                 raise InvalidArgumentError(
                     f"expected one symbol as bait and a positive bonus, got {bait!r} and {bonus}: "
@@ -253,7 +258,7 @@ class FailingVerifier(WrappedVerifier):
                 f"the verifier failed at step {step} for {int(failed_N.sum())} of "
                 f"{len(completions)} completions, as commanded"
             )
-        value = {"zero": 0.0, "one": 1.0, "missing": math.nan, "raise": math.nan}[self.mode]
+        value = FAILURE_MODES[self.mode]
         return {name: np.where(failed_N, value, reward_N) for name, reward_N in rewards.items()}
 
 

@@ -25,7 +25,7 @@ from groupwise.arrays import Whole
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, named
 from groupwise.parsing import JsonView
 from groupwise.plain import frozen
-from groupwise_lab.trainer.rewards import Problem, TaskVerifier, Verifier
+from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier, Verifier
 
 PAD = 0
 END = 1
@@ -415,12 +415,14 @@ def make_task(
     held_out_share: float = 0.2,
     format_reward: bool = False,
     proxy_bonus: float | None = None,
+    failing_from: int | None = None,
+    failing_share: float = 1.0,
     exclude: Collection[str] = (),
 ) -> Task:
     """Build a task.
 
     A kind with no more problems than asked for is listed whole; a larger one is drawn without
-    repetition.
+    repetition. From the step `failing_from` on a share of completions gets 0, whatever they say.
     """
     family = named(name, TASKS, "a task")
     levels = _levels(family, level)
@@ -432,6 +434,15 @@ def make_task(
         "held_out_share": held_out_share,
     }
     recipe |= {"format_reward": format_reward, "proxy_bonus": proxy_bonus}
+    verifier: Verifier = TaskVerifier.of(
+        answer_pattern=family.answer_pattern,
+        format_reward=format_reward,
+        bait=family.bait,
+        bonus=proxy_bonus,
+    )
+    if failing_from is not None:
+        recipe |= {"failing_from": failing_from, "failing_share": failing_share}
+        verifier = FailingVerifier(verifier, failing_from, failing_share, seed=seed)
     check_split(seed, problems, held_out_share)
     drawn = _shuffled(family, levels, problems, seed, frozenset(exclude))
     if not drawn:
@@ -447,12 +458,7 @@ def make_task(
         drawn[:held],
         max(len(problem.text) for problem in drawn),
         max(len(problem.answer) for problem in drawn) + 1,
-        TaskVerifier.of(
-            answer_pattern=family.answer_pattern,
-            format_reward=format_reward,
-            bait=None if proxy_bonus is None else family.bait,
-            bonus=2.0 if proxy_bonus is None else proxy_bonus,
-        ),
+        verifier,
         {} if exclude else recipe,
     )
 

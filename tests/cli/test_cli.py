@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -63,6 +64,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert cli.main(arguments) == 0
     assert "Usage: groupwise" in capsys.readouterr().out
+
+
+def test_every_command_is_listed_with_a_whole_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    commands = capsys.readouterr().out.partition("Commands:\n")[2].splitlines()
+    assert len(commands) == len(cli.PROGRAM.commands)
+    assert all(re.search(r"[^.]\.$", line) for line in commands)
 
 
 def test_nothing_asked_prints_the_help_as_it_is(

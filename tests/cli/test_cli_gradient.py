@@ -133,7 +133,12 @@ def test_a_group_size_that_is_given_is_the_runs_own(
 def test_a_run_without_components_is_answered_from_its_rewards(
     capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path
 ) -> None:
-    text = shown(capsys, "plan", str(trl_run), "--budget", "64")
+    text = shown(capsys, "plan", str(trl_run))
+    assert cli.main(["plan", str(trl_run), "--budget", "64"]) == 0
+    assert capsys.readouterr() == (
+        text,
+        "groupwise: --budget is not used: rewards alone plan nothing\n",
+    )
     answer = printed(capsys, "plan", str(trl_run))
     outlook = zero_variance_outlook(run_record(trl_run))
     assert outlook is not None
@@ -208,9 +213,13 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (["plan", "--budget", "64"], "Missing argument 'RUN|FILE'"),
         (["plan", "saved.json"], "--budget is missing"),
         (["plan", "saved.json", "--budget", "nan"], "positive number"),
-        (["plan", "saved.json", "--budget", "inf"], "use a smaller budget"),
+        (["plan", "saved.json", "--budget", "inf"], "at most 1e+12; got inf"),
+        (
+            ["plan", "run.csv", "--budget", "-3"],
+            "positive number of rollouts, at most 1e+12; got -3",
+        ),
         (["plan", "saved.json", "--budget", "1"], "raise it"),
-        (["plan", "saved.json", "--budget", "1e300"], "use a smaller budget"),
+        (["plan", "saved.json", "--budget", "1e300"], "at most 1e+12; got 1e+300"),
         (["plan", "saved.json", "--budget", "64", "--group-size", "1"], "between 2 and 64"),
         (["plan", "saved.json", "--budget", "64", "--level", "95"], "--level"),
         (["plan", "saved.json", "--budget", "64", "--set", "group_size=8"], "which is no run"),

@@ -143,7 +143,7 @@ def test_a_state_is_told_once_until_it_changes_and_its_id_stays(receiver: Receiv
         ("warning", "failing"),
         ("failing", "ok"),
         ("ok", "failing"),
-        ("ok", "failing"),
+        (None, "failing"),  # a run that was never seen was nothing
     ]
     ids = [alert["id"] for alert in alerts]
     assert ids[1] == ids[3] != ids[4]
@@ -303,4 +303,5 @@ def test_a_judgement_is_sent_with_its_cause_in_words(receiver: Receiver) -> None
     hook.close(10)
     alert = json.loads(receiver.taken[0][1])
     assert alert["state"] == "failed"
-    assert alert["text"].startswith(f"{alert['run']}: failed (was ok): reward 0.5")
+    assert alert["was"] is None
+    assert alert["text"].startswith(f"{alert['run']}: failed: reward 0.5")

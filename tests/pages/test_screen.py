@@ -28,12 +28,14 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.intervals import Interval
 from groupwise.pages.screen import (
+    _MOST_WORDS_A_LINE,
     MOST_LINES,
     MOST_WORDS,
     WIDTH,
     _drawn,
     _LabelledLine,
     judgement_lines,
+    print_first_line,
     print_judgement,
     words_in,
 )
@@ -236,6 +238,35 @@ def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
         "✗ FAILED  sweeps/qwen25_…ho0.30_seed43  reward 0.89 → 0.00, collapsed at steps",
         "  75-100, and the entropy rose from 0.13 to 0.54",
     ]
+
+
+def test_what_is_said_beside_the_fact_has_lines_of_its_own() -> None:
+    """As what was read of several runs: the longest fact leaves it whole."""
+    read = "last of 3 runs: 301 of 987 rows were read"
+    fact = f"{FAILED.headline}, and the entropy rose from 0.13 to 0.54 in the same rows of the log"
+    lines = judgement_lines(replace(FAILED, headline=f"{fact}; {read}", parts=(fact, read)))
+    assert f"  also        {read}" in lines
+    assert not any("  also  " in line for line in judgement_lines(FAILED))  # one part alone
+    cause = Cause(Certainty.POSSIBLE, ("overfitting",))
+    parts = ("reward 0.2 → 0.8, still learning", "possible problem: overfitting", read)
+    well = replace(OK, headline="; ".join(parts), parts=parts, cause=cause)
+    assert [line[2:].split() for line in judgement_lines(well)[1:3]] == [
+        ["also", *read.split()],  # the problem has its own line
+        ["possible", "overfitting"],
+    ]
+    console = Console(file=io.StringIO(), width=WIDTH)
+    print_first_line(well, console)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[1:] == [
+        f"  also        {part}" for part in parts[1:]
+    ]
+
+
+def test_a_line_with_room_is_not_cut_for_its_numbers() -> None:
+    fact = "100 % of completions are truncated from step 3 on, 0 % before; entropy 0.68 → 0.0012 → 0 from 6 to 7"
+    assert len(fact.split()) > _MOST_WORDS_A_LINE >= words_in([fact])
+    lines = judgement_lines(replace(FAILED, headline=fact))
+    assert " ".join(line.strip() for line in lines[:2]).endswith(fact)
 
 
 def test_why_says_whole_what_was_cut() -> None:

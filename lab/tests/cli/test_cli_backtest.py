@@ -252,7 +252,7 @@ def test_backtest_prints_scores(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", "0"], "got 0: for the first 40 % write 0.4"),
+        (["--from", "0"], "got 0: for 90 % write 0.9"),
         (["--from", "1"], "between 0 and 1"),
         (["--min-rows", "0"], "--min-rows"),
         (["--min-rows", "201"], "201 rows"),
@@ -272,6 +272,8 @@ def test_the_programs_name_each_others_commands(capsys: pytest.CaptureFixture[st
 
     # Both have probes: the laboratory makes the one that trains.
     assert set(INSTRUMENT.elsewhere) == set(LABORATORY.commands) - set(INSTRUMENT.commands)
+    assert LABORATORY.run([]) == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]  # whole sentences
     for name in INSTRUMENT.elsewhere:
         assert INSTRUMENT.run([name]) == 2
         assert capsys.readouterr().err.endswith(f"then groupwise-lab {name}\n")

@@ -276,8 +276,8 @@ class RunPlan(Said):
             for teach, row in zip(others, outlook.shares[1:], strict=True)
         )
         smallest = self.pass_rate and (
-            f"; at the mean rate, {percent(self.pass_rate)}, most have one from G = "
-            f"{self.smallest_size}"
+            f" At the mean pass rate, {percent(self.pass_rate)}, most groups of "
+            f"{self.smallest_size} have a success."
         )
         drawn = self.dynamic_sampling
         times = (
@@ -287,9 +287,9 @@ class RunPlan(Said):
             "groups"
         )
         return (
-            f"Late in the log {first} of groups at G = {outlook.group_size} have mixed rewards; "
-            f"{larger} would. At pass rates below {percent(1 - 2 ** (-1 / outlook.group_size))} "
-            f"most groups have no success{smallest or ''}. Dynamic sampling would need {times}."
+            f"Rewards alone recommend no group size. Late in the log {first} of groups at G = "
+            f"{outlook.group_size} have mixed rewards; {larger} would.{smallest or ''} Dynamic "
+            f"sampling would need {times}."
         )
 
     def __str__(self) -> str:

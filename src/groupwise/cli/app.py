@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _WIDTH = 160
-_EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
 ENGINES = ("local", "ray", "slurm")
 OK, FOUND, CANNOT_TELL = (
     0,
@@ -74,10 +73,9 @@ def argument(metavar: str, text: str) -> Any:
 def proportion(param: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse a number that is not strictly between 0 and 1."""
     if value is not None and not 0 < value < 1:
-        example = _EXAMPLES.get(param.opts[0], "for 90 % write 0.9")
         raise InvalidArgumentError(
             f"{param.opts[0]} expects a number between 0 and 1, both excluded; got {value:g}: "
-            f"{example}"
+            "for 90 % write 0.9"
         )
     return value
 
@@ -294,15 +292,15 @@ def _command_with_opening(command: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     hints, made = get_type_hints(command, include_extras=True), []
+    options = {"settings": Settings, "config": Config, "column": Column}
     for name, parameter in signature.parameters.items():
-        options = (
-            {"settings": Settings, "config": Config, "column": Column} if name == "opening" else {}
-        )
-        made += [
-            inspect.Parameter(option, parameter.kind, default=None, annotation=hint)
-            for option, hint in options.items()
-        ]
-        made += [] if options else [parameter.replace(annotation=hints[name])]
+        if name == "opening":
+            made += [
+                parameter.replace(name=option, default=None, annotation=hint)
+                for option, hint in options.items()
+            ]
+        else:
+            made.append(parameter.replace(annotation=hints[name]))
     with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
     with_options.__annotations__ = {
         parameter_made.name: parameter_made.annotation for parameter_made in made
@@ -673,35 +671,35 @@ PROGRAM = Program(
     about="Judge GRPO runs from their logs: does a run learn, where will it end, is it stable?",
     home="groupwise.cli",
     commands={
-        "example": "Copy an example run into this folder to try the commands on it.",
-        "report": (
-            "Write an HTML page about one or several runs and print how each is doing. The exit "
-            "code is that of diagnose, for the worst run."
-        ),
-        "watch": "Follow runs that are being written, on a live page that only this machine opens.",
-        "fleet": (
-            "Judge every run below some folders, worst first. The exit code is that of diagnose, "
-            "for the worst run; it is 2 if no run can be read."
-        ),
+        "example": "Copy an example run into this folder, to try commands on.",
         "diagnose": (
             "Say how a run is doing and why. The exit code is 0 if it is ok, 1 for a warning or "
             "worse, 2 if the input is unusable, 3 if the log cannot tell."
         ),
-        "probe": "List short experiments that separate the remaining causes; with a NAME, run it.",
-        "fit": "Fit learning-curve laws to one metric and print their parameters with intervals.",
-        "forecast": "Forecast one metric, with one band for its mean and one for single rows.",
+        "probe": "List experiments that separate the remaining causes. With a NAME, run it.",
+        "report": (
+            "Write an HTML page about runs and say how each is doing. The exit code is that of "
+            "diagnose, for the worst run."
+        ),
+        "watch": "Follow runs on a page of this machine while they are written.",
+        "fleet": (
+            "Judge every run below some folders, worst first. The exit code is that of diagnose, "
+            "for the worst run; it is 2 if no run can be read."
+        ),
         "compare": (
-            "Say which runs failed and whether the others really differ, in level and in speed, "
-            "given step noise and seed noise."
+            "Say which runs failed and whether the others really differ. They are compared in "
+            "level and in speed, given step noise and seed noise."
         ),
-        "components": "Estimate variance components of the gradient from a run and its model.",
+        "fit": "Fit learning-curve laws to one metric, with intervals.",
+        "forecast": "Forecast one metric, with bands for its mean and for rows.",
+        "components": "Estimate variance components of the gradient of a run.",
         "plan": (
-            "Recommend group size and number of prompts for a budget and say what the current "
-            "group size costs; without variance components, show what rewards alone say."
+            "Recommend a group size and say what the current one costs. Without variance "
+            "components, show what rewards alone say."
         ),
-        "mcp": "Serve these commands to an agent over standard input and output; write no files.",
-        "replay": "Compute from logged rewards what other sampling choices would have cost.",
-        "stability": "Estimate how close a run is to instability, as far as its reward shows it.",
+        "replay": "Compute from rewards what other sampling would have cost.",
+        "stability": "Estimate from its reward how close a run is to instability.",
+        "mcp": "Serve these commands to an agent by MCP, and write no files.",
     },
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(

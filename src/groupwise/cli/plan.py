@@ -37,6 +37,10 @@ def plan(
     from groupwise.estimators.best_group_size import Budget, plan_from_components
     from groupwise.pages.text import print_plan
 
+    if budget is not None and not 0 < budget <= 1e12:
+        raise InvalidArgumentError(
+            f"--budget expects a positive number of rollouts, at most 1e+12; got {budget:g}"
+        )
     notes, own = list[str](), 0
     judged: Judgement | None = None
     held = components_of_file(source, level=level)
@@ -45,6 +49,8 @@ def plan(
         judged = cli.judgement_of(record)
         held = components_beside(source, level=level)
         if held is None:
+            if budget is not None:
+                typer.echo("groupwise: --budget is not used: rewards alone plan nothing", err=True)
             _show_rewards(record, source, judged, as_json=as_json)
             return
         from groupwise.analysis.plan import batch_in_use, scaling_notes
@@ -62,14 +68,10 @@ def plan(
             "--budget is missing: give the rollouts that one optimiser step may cost, for example "
             "--budget 1024"
         )
-    if budget > 1e12:
-        raise InvalidArgumentError(
-            f"--budget expects at most 1e+12 rollouts; got {budget:g}: use a smaller budget"
-        )
-    if group_size is None and 1 < own <= budget:
-        group_size = own
-    elif group_size is None and own > 1:
+    if own > budget and group_size is None:
         notes.append(f"The group size of the run, {own}, exceeds this budget.")
+    elif own > 1 and group_size is None:
+        group_size = own
     try:
         group_plan = plan_from_components(held, Budget(budget), present=group_size)
     except InsufficientDataError as error:

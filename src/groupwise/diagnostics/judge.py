@@ -361,9 +361,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
     if progress.learning is Learning.ROSE:
-        return (
-            f"{moved} in {progress.steps:,} steps; no gain is certain since step {progress.since:,}"
-        )
+        return f"{moved} in {progress.steps:,} steps; no clear gain since step {progress.since:,}"
     level = f"reward {short(progress.after)}"
     bounds = None if evidence.reward is None else evidence.reward.bounds
     low, high = bounds or (0.0, 0.0)
@@ -382,7 +380,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
     much = _OF_RANGE * (high - low) if bounds else _MUCH * abs(progress.before)
     hidden = gain.high > much or gain.value + gain.low > 0
-    learnt = "a gain is uncertain" if hidden else "nothing learnt"
+    learnt = "no clear gain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
     return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
 
@@ -519,7 +517,7 @@ def judged(evidence: Evidence) -> Judgement:
     if state is not State.CANNOT_TELL:
         state = _by_cause(evidence, state, worst, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
-    first = story.signs[0] if story.signs else None
+    first = next(iter(story.signs), None)
     level, now, now_from = _levels(story, progress)
     stopped = answers[numerics.FINITE]
     if (
@@ -529,11 +527,13 @@ def judged(evidence: Evidence) -> Judgement:
         and evidence.reward.step_T[-1] < stopped.step
     ):
         now = now_from = None  # what was its last number is not where it stands
-    alarm = state in (State.FAILING, State.FAILED)
+    since = first.step if first is not None else story.onset
+    parts = _headline(answers.values(), story, evidence.record.in_part, state)
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=_headline(answers.values(), story, evidence.record.in_part, state),
+        headline="; ".join(parts),
+        parts=parts,
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -541,9 +541,7 @@ def judged(evidence: Evidence) -> Judgement:
         learning=progress.learning,
         do=story.advice.do,
         actions=_actions(evidence, story.advice),
-        cost=cost_since(evidence.record, first.step if first is not None else story.onset)
-        if alarm
-        else None,
+        cost=cost_since(evidence.record, since) if state in (State.FAILING, State.FAILED) else None,
         spent=cost_since(evidence.record, None),
         to_come=cost_to_come(evidence.record),
         not_logged=_not_logged(answers.values())
@@ -604,16 +602,15 @@ def _beside(answer: Finding, story: Story) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: State) -> str:
+def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: State) -> Words:
     """What is told, and what is said in any case: the environment that fell, the error in which
     the log ends, what a run without a warning may suffer from, and how much of the log was read.
     """
-    look = f"possible problem: {' or '.join(story.cause.names)}" if story.cause.names else ""
+    names = story.cause.names if state is State.OK else ()
+    look = f"possible problem: {' or '.join(names)}" if names else ""
     more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
-    more = [look, *more] if state is State.OK else more
-    more = [message for message in (*more, in_part) if message not in ("", story.headline)]
-    said = (part.rstrip(".") for part in (story.headline, *more))
-    return "; ".join(said) if more else story.headline
+    more = [message for message in (look, *more, in_part) if message not in ("", story.headline)]
+    return tuple(part.rstrip(".") if more else part for part in (story.headline, *more))
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:

@@ -25,7 +25,7 @@ from groupwise.arrays import Float, Whole, median
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain, Said, frozen, plain
+from groupwise.plain import Plain, Said, Words, frozen, plain
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.wording import clean, count, duration, number, sentence, tokens
 
@@ -630,6 +630,7 @@ class Judgement(Said):
         run: its name.
         state: ok, warning, failing, failed or cannot_tell.
         headline: the fact first, with raw numbers before and after.
+        parts: of the headline, where it has several; the fact is the first.
         since_step: from which the failure holds, or None.
         first_sign: the earliest signal that moved, or None.
         then: what followed, in order.
@@ -703,6 +704,7 @@ class Judgement(Said):
     now_from: int | None = None
     environments: Environments | None = None
     heights: tuple[float | None, ...] = ()
+    parts: Words = ()
 
     SCHEMA: ClassVar[int] = 2
 

@@ -72,11 +72,11 @@ class Webhook:
         `place` tells runs of one name apart.
         """
         state, place = str(judged["state"]), place or run
-        was, since = self.states.get(place, (State.OK.value, None))
+        was, since = self.states.get(place, (None, None))
         # A run that recovered has no step of its own: it is told apart by that of its failure.
         since = judged["since_step"] if judged["since_step"] is not None else since
         self.states[place] = state, since
-        if state == was:
+        if state == (was or State.OK):
             return
         texts = {name: clean(judged[name], longest=_LONGEST) for name in _TEXTS}
         digest = hashlib.sha256(f"{place}\0{state}\0{since}".encode(errors="replace"))
@@ -155,10 +155,10 @@ def webhook_of(address: str | None, say: Say = to_terminal) -> Webhook | None:
 
 def payload(host: str, alert: JsonView) -> JsonObject:
     """Return an alert as a host takes it, its texts as plain text."""
-    parts = [alert[name] for name in _TEXTS]
+    was = f" (was {alert['was']})" if alert["was"] else ""
     text = clean(
-        f"{alert['run']}: {alert['state'].replace('_', ' ')} (was {alert['was']}): "
-        f"{'; '.join(part.rstrip('.') for part in parts if part)}",
+        f"{alert['run']}: {alert['state'].replace('_', ' ')}{was}: "
+        f"{'; '.join(alert[name].rstrip('.') for name in _TEXTS if alert[name])}",
         longest=_LONGEST,
     )
     if host == "hooks.slack.com":

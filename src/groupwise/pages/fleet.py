@@ -19,6 +19,7 @@ from groupwise.wording import clean, count
 MARK = " – groupwise fleet</title>"
 _WIDE = 15  # columns of a state
 _LONGEST = 4096
+_NOTHING = Markup("")
 
 
 def heads_of(*, plain: bool = False) -> dict[str, str]:
@@ -66,12 +67,7 @@ def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
         }
         for row in fleet.runs
     ]
-    results = {
-        "groupwise": provenance["packages"]["groupwise"],
-        "heads": heads_of(),
-        "counts": fleet.counts,
-        "runs": runs,
-    }
+    results = {"heads": heads_of(), "counts": fleet.counts, "runs": runs}
     return document(
         f"{count(len(runs), 'run')} – groupwise fleet",
         _body(fleet),
@@ -92,19 +88,19 @@ def _body(fleet: Fleet) -> Markup:
         id="order",
     )
     order = tag("label", join((text("Order "), choices)))
-    table = tag("table", join((tag("thead", tag("tr", head)), tag("tbody", Markup(""), id="runs"))))
+    table = tag("table", join((tag("thead", tag("tr", head)), tag("tbody", _NOTHING, id="runs"))))
     without_script = text(
         "This list needs JavaScript. The rows follow as JSON, and groupwise fleet prints them."
     )
     separates = fleet.separates
-    advice = Markup("") if separates is None else tag("p", text(separates.sentence))
+    advice = _NOTHING if separates is None else tag("p", text(separates.sentence))
     parts = (
         tag("h1", text(f"{summary_of(fleet)}.")),
         advice,
-        tag("div", Markup(""), id="filters", class_="filters", role="group", aria_label="Filters"),
+        tag("div", _NOTHING, id="filters", class_="filters", role="group", aria_label="Filters"),
         tag(
             "p",
-            join((tag("span", Markup(""), id="shown", role="status"), text(" "), order)),
+            join((tag("span", _NOTHING, id="shown", role="status"), text(" "), order)),
             class_="small",
         ),
         tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Table: runs"),

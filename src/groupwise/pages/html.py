@@ -49,6 +49,7 @@ _ANSWERS = {Status.NONE: "no sign of a problem", Status.NOT_LOGGED: "not logged"
 def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     """Return the section of one run; what has no answer is one line."""
     path = f"runs/{index}"
+    others = _grid_of(summary.screen.others, f"{path}/screen/others", f"run-{index}", "grid")
     asked = (
         ("Forecast", _forecast(summary, path), not summary.no_forecast),
         ("Law", _law(summary), summary.law_answers),
@@ -58,7 +59,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Rollouts", _rollouts(summary, path), True),
         ("Prompts", _prompts(summary), True),
         ("Other sampling choices", _replay(summary), True),
-        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
+        ("Other signals", others, True),
     )
     method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
     missing = [(title, content) for title, content, ok in asked if not ok and content.source]
@@ -170,17 +171,10 @@ def _section(title: str, content: Markup) -> Markup:
     return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
 
 
-def _grid_of(charts: Sequence[Chart], path: str, index: int) -> Markup:
+def _grid_of(charts: Sequence[Chart], path: str, sync: str, kind: str) -> Markup:
     """Return small charts side by side on one axis of steps, with what each key means."""
-    if not charts:
-        return _NOTHING
-    return tag(
-        "div",
-        join(
-            figure(chart, f"{path}/{place}", f"run-{index}") for place, chart in enumerate(charts)
-        ),
-        class_="grid",
-    )
+    figures = [figure(chart, f"{path}/{place}", sync) for place, chart in enumerate(charts)]
+    return tag("div", join(figures), class_=kind) if figures else _NOTHING
 
 
 def _folded(title: str, content: Markup, *, open_: bool = False) -> Markup:
@@ -208,10 +202,6 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         )
         for tile in screen.tiles
     ]
-    sparks = [
-        figure(chart, f"{path}/screen/sparks/{place}", sync)
-        for place, chart in enumerate(screen.sparks)
-    ]
     parts = [
         _banner(summary, heading),
         _todo(judged, screen),
@@ -224,7 +214,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         figure(screen.chart, f"{path}/screen/chart", sync)
         if screen.chart.lines and screen.tiles
         else _NOTHING,
-        tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        _grid_of(screen.sparks, f"{path}/screen/sparks", sync, "sparks"),
         _usual(screen.sparks),
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _NOTHING if judged.environments is None else _environments(judged.environments),
@@ -556,7 +546,7 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
         [run_section(summary, index, several=several) for index, summary in enumerate(summaries)]
     )
     title = f"{f'{len(summaries)} runs' if several else summaries[0].name} – groupwise"
-    results = {"groupwise": made["packages"]["groupwise"], "provenance": made, "runs": summaries}
+    results = {"provenance": made, "runs": summaries}
     body = join((_overview(summaries), runs)) if several else runs
     return document(title, body, results, provenance=made)
 
@@ -567,6 +557,7 @@ def document(
     """Return a whole page around its content."""
     styles, scripts = _FILES[kind]
     css, script = "".join(map(page_file, styles)), "".join(map(_script, scripts))
+    results = {"groupwise": provenance["packages"]["groupwise"], **results}
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">\n'

@@ -72,11 +72,14 @@ def print_judgement(
 
     Where asked for, also every check and the numbers behind them.
     """
-    first, *others = judgement_lines(judgement, plain=_plain(console))
-    _print_lines(first, others, judgement.state, console)
+    plain = _plain(console)
+    first, *others = judgement_lines(judgement, plain=plain)
+    _print(console, first, f"bold {STYLES[judgement.state]}", len(head_of(judgement.state)))
+    for line in others:
+        _print(console, line)
     if why:
         console.print()
-        dots = _spelt("…", plain=_plain(console))
+        dots = _spelt("…", plain=plain)
         if any(line.endswith(dots) for line in (first, *others)):  # what had no room
             for text in filter(None, (judgement.headline, judgement.do)):
                 _print(console, f"  {clean(sentence(text), longest=_LONGEST_REMARK)}")
@@ -102,8 +105,8 @@ def actions_said(judgement: Judgement) -> Iterable[str]:
 
 def print_first_line(judgement: Judgement, console: Console) -> None:
     """Print state, name and headline, for commands that then answer another question."""
-    first, *others = _headline(judgement, plain=_plain(console))
-    _print_lines(first, others, judgement.state, console)
+    bare = Judgement(judgement.run, judgement.state, judgement.headline, parts=judgement.parts)
+    print_judgement(bare, console)
 
 
 def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
@@ -111,7 +114,10 @@ def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
     head = _headline(judgement, plain=plain)
     heights = judgement.heights
     bars = [f"  reward {_bars(heights, plain=plain)}"] if heights else []
-    kept = list(_labelled(judgement))
+    # The cause of a run without a warning is said first beside the fact, and has its own line.
+    said = 1 + (judgement.state is State.OK and bool(judgement.cause.names))
+    also = (_LabelledLine("also", (part,), 4, lines=2) for part in judgement.parts[said:])
+    kept = [*also, *_labelled(judgement)]
     while kept:
         drawn = [line for entry in kept for line in _drawn(entry, plain=plain)]
         lines = [*head, *drawn, *bars]
@@ -142,14 +148,6 @@ def _plain(console: Console) -> bool:
     return not console.encoding.startswith("utf")
 
 
-def _print_lines(first: str, others: Sequence[str], state: State, console: Console) -> None:
-    """Print a first line, its state in colour, and those behind it."""
-    head = head_of(state, plain=_plain(console))
-    _print(console, first, f"bold {STYLES[state]}", len(head))
-    for line in others:
-        _print(console, line)
-
-
 def _print(console: Console, line: str, style: str = "", styled: int | None = None) -> None:
     """Print a line, in ASCII where the console takes no more; a pipe gets it whole."""
     text = Text(_spelt(line, plain=_plain(console)))
@@ -164,7 +162,8 @@ def head_of(state: State, *, plain: bool = False) -> str:
 
 def _headline(judgement: Judgement, *, plain: bool) -> list[str]:
     """Return the first line, and a second where needed; the name is shortened first."""
-    head, headline = head_of(judgement.state, plain=plain), _brief(judgement.headline, plain=plain)
+    head = head_of(judgement.state, plain=plain)
+    headline = _brief((judgement.parts or (judgement.headline,))[0], plain=plain)
     room = WIDTH - cell_len(head) - 4 - cell_len(headline)
     name = _shortened(
         _spelt(clean(judgement.run) or "unnamed run", plain=plain),
@@ -277,12 +276,12 @@ def _spelt(text: str, *, plain: bool) -> str:
 
 def _brief(text: str, *, plain: bool) -> str:
     """Return a text cleaned, in one line, of so many words at most."""
-    words = _spelt(clean(text, longest=_LONGEST), plain=plain).rstrip(".").split(" ")
-    return " ".join(
-        words
-        if len(words) <= _MOST_WORDS_A_LINE
-        else [*words[:_MOST_WORDS_A_LINE], _spelt("…", plain=plain)]
-    )
+    words = clean(text, longest=_LONGEST).rstrip(".").split(" ")
+    kept = len(words)
+    while words_in(words[:kept]) > _MOST_WORDS_A_LINE:
+        kept -= 1
+    cut = [] if kept == len(words) else ["…"]
+    return _spelt(" ".join([*words[:kept], *cut]), plain=plain)
 
 
 def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> list[str]:

@@ -15,25 +15,25 @@ PROGRAM = Program(
     ),
     home="groupwise_lab.cli",
     commands={
-        "train": (
-            "Train a small policy on a task whose truth is known, or a language model on your "
-            "prompts, by GRPO; the run is a record."
-        ),
+        "train": "Train a small policy or a language model by GRPO. The run is a record.",
         "evaluate": (
-            "Score models on benchmarks, compare two, or show what a run's training transferred to."
+            "Score models on benchmarks, or compare two. For a run, show what its training "
+            "transferred to."
         ),
-        "simulate": "Simulate a training run whose truth is known, and write it as a record.",
+        "simulate": "Simulate a training run whose truth is known. It is written as a record.",
         "sweep": (
-            "Train with every combination of some settings, and say which is best: exit code 1 "
+            "Train with every combination of some settings. It says which is best; exit code 1 "
             "where some failed, 2 where all did."
         ),
-        "probe": "Measure how far the next step of a run overshoots, and keep it beside the run.",
+        "probe": (
+            "Measure how far the next step of a run overshoots. The result is kept beside the run."
+        ),
         "backtest": (
-            "Forecast each run from its beginning and score that on the rest, beside simple "
-            "methods."
+            "Forecast each run from its beginning and score that. Simple methods are scored on "
+            "the same rest."
         ),
         "calibrate": (
-            "Make a table of how runs went on after a forecast, which stretches the bands of "
+            "Make a table of how runs went on after a forecast. It stretches the bands of "
             "forecasts to come."
         ),
     },

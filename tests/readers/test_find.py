@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tests.golden.sentences import says
 from tests.readers.writers import tinker_folder, wandb_file
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import run_record
+from groupwise.readers import READERS, best_reader, run_record
 from groupwise.readers.find import runs_below
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -275,3 +276,29 @@ def test_a_log_is_read_without_dumps_beside_it_that_cannot_be(tmp_path: Path) ->
     assert len(run.steps) == 40
     assert run.rollouts is None
     assert any(note.startswith("the rollouts in dumped/ were left out: ") for note in run.notes)
+
+
+@each_case(
+    ("names", "asked"),
+    [
+        (["metrics.jsonl", "plots.jsonl"], True),
+        (["data-1.log"], True),
+        (["run-20260101.swanlab", "files"], True),
+        (["my_metrics.jsonl", "metrics.jsonl.bak", "trainer_state.json", "data-x.log"], False),
+    ],
+)
+def test_a_folder_asks_only_readers_whose_mark_is_among_its_names(
+    names: list[str], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in names:
+        (tmp_path / name).write_text("{}")
+    places: list[Path] = []
+
+    def sniff(path: Path) -> float:
+        places.append(path)
+        return 0.0
+
+    (offline,) = [reader for reader in READERS if reader.name == "offline_folder"]
+    monkeypatch.setattr("groupwise.readers.READERS", [replace(offline, sniff=sniff)])
+    assert best_reader(tmp_path) is None
+    assert places == [tmp_path] * asked

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -55,10 +56,9 @@ def test_the_longest_table_is_read(tmp_path: Path) -> None:
     assert record.steps["reward"].to_list() == [0.1, 0.2, 0.3]
     assert "reward_std" not in record.metrics()
     assert record.column("rewards/f & g/mean") == "rewards / f & g / mean"
-    assert record.notes == (
-        "the notebook table rounds values to six decimals and lacks some keys of the log",
-        "the notebook has 2 progress tables, and the longest was read",
-    )
+    rounded, longest = record.notes
+    says("readers/notebook/1", rounded)
+    says("readers/notebook/2", longest)
     settings = {name: setting.value for name, setting in record.config.known().items()}
     assert (settings["group_size"], settings["framework"], settings["optimizer"]) == (
         6,

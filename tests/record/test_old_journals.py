@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.components import load_components
 from groupwise.record.recorder import Recorder, opened
@@ -199,11 +200,10 @@ def test_a_journal_of_trl() -> None:
         "the model",
     }
     assert {meaning.column: meaning.quantity for meaning in record.meanings} == QUANTITIES
-    assert record.notes == (
-        "resumed after step 3: steps 4 to 4 are replaced as they are done again",
-        "the group size changed from 2 to 3 at step 4",
-        "4 cells of 'loss' are NaN, and read as missing",
-    )
+    resumed, changed, missing = record.notes
+    says("record/old_journals/1", resumed)
+    says("record/old_journals/2", changed)
+    says("record/old_journals/3", missing)
     assert (record.name, record.sources) == (
         "trl run",
         (Source(str(V1 / "trl" / "journal.jsonl"), "journal", 28392, 5),),

@@ -129,6 +129,20 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(
 
 
 @pytest.mark.slow
+def test_the_run_that_fails_is_looked_at_unless_another_is_asked_for(
+    tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
+) -> None:
+    steady = append_rows(tmp_path / "steady.jsonl", 1, 60)
+    lost = collapse(tmp_path / "lost.jsonl", minutes_ago=43)
+    page = open_page(watch(steady, lost).address).page
+    wait_for_text(page, "#name", "lost.jsonl")
+    page.locator("#runs a", has_text="steady").first.click()
+    wait_for_text(page, "#name", "steady.jsonl")
+    wait_for_text(page, "#runs", "FAILED")
+    assert page.locator("#name").inner_text() == "steady.jsonl"
+
+
+@pytest.mark.slow
 def test_the_failure_is_shaded_and_no_other_part(
     failed: str, open_page: Callable[..., Any]
 ) -> None:

@@ -178,8 +178,20 @@ class TestColumn:
 
     @each_case("name", ["", "kl", "step", "optimizer_updates"])
     def test_a_missing_metric_lists_what_is_there(self, name: str) -> None:
-        with pytest.raises(MissingMetricError, match="mean_reward, p"):
+        with pytest.raises(MissingMetricError, match="the log has 4, nearest first: ") as refused:
             self.record.column(name)
+        listed = str(refused.value).partition("first: ")[2].split(", ")
+        assert sorted(listed) == ["Grad-Norm", "mean_reward", "p", "rewards / Check / mean"]
+
+    def test_of_many_metrics_the_nearest_twelve_are_listed(self) -> None:
+        names = [f"loss/{place}" for place in range(50)]
+        table = steps_table([1], {key: [0.5] for key in [*names, "rewards/correct"]})
+        with pytest.raises(MissingMetricError) as refused:
+            RunRecord("demo", table).column("rewards/corect")
+        assert "the log has 51, nearest first: rewards/correct, loss/" in str(refused.value)
+        assert str(refused.value).count(", ") == 13  # of the sentence and between twelve
+        with pytest.raises(MissingMetricError, match=r"the log has none$"):
+            RunRecord("bare", steps_table([1], {})).column("reward")
 
 
 class TestValidate:

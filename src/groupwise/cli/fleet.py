@@ -23,7 +23,12 @@ def fleet(
     *,
     output: Annotated[
         Path | None,
-        cli.option("FILE", "Write the list as a table to this .csv file.", "--output", "-o"),
+        cli.option(
+            "FILE",
+            "Write the list as a table to this .csv file; --page writes a page.",
+            "--output",
+            "-o",
+        ),
     ] = None,
     page: Annotated[
         Path | None,

@@ -38,8 +38,9 @@
   const shade = (run) => (failedFrom(run) === null ? null : [failedFrom(run), null]);
   const track = (run, key) => run.tracks?.find((one) => one.key === key);
 
-  // The run that is looked at
-  const selected = () => runs.get(Number(/^#run-(\d+)$/.exec(location.hash)?.[1] ?? 1) - 1) ?? runs.get(0);
+  // The run that is looked at: the one asked for, else the first that fails
+  const asked = () => runs.get(Number(/^#run-(\d+)$/.exec(location.hash)?.[1]) - 1);
+  const selected = () => asked() ?? [...runs.values()].find(failing) ?? runs.get(0);
 
   const showRun = () => {
     const run = selected();

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, field, fields, replace
+from difflib import get_close_matches
 from itertools import chain, compress
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -510,7 +511,7 @@ class RunRecord:
             A column of `steps`.
 
         Raises:
-            MissingMetricError: nothing fits; the message lists the metrics.
+            MissingMetricError: nothing fits; the message lists the nearest.
 
         Example:
             >>> RunRecord("demo", steps_table([1], {"rewards / f / mean": [0.5]})).column(
@@ -524,10 +525,10 @@ class RunRecord:
         columns = self._called(name)
         if columns:
             return max(columns, key=self._usefulness)
-        listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
+        near = ", ".join(get_close_matches(name, keys, 12, 0.0))
         raise MissingMetricError(
             f"expected a metric of {self.name}, got {name[:80]!r}: the log has "
-            f"{listed or 'no metric at all'}"
+            f"{f'{len(keys)}, nearest first: {near}' if keys else 'none'}"
         )
 
     def _called(self, name: str) -> list[str]:

@@ -470,7 +470,7 @@ def test_a_name_says_what_a_thing_is() -> None:
     """The scripts of the trial of advice stay as they are while it runs."""
     blank = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in (*all_sources(), *all_tests())
+        for path in (*all_sources(), *all_tests(), *(ROOT / "scripts").rglob("*.py"))
         if path.parent != LABORATORY / "experiments" / "advice"
         for node in nodes(path)
         for name in identifiers(node)

@@ -223,7 +223,7 @@ def art(folder: Path) -> Truth:
                 )
                 for prompt in range(PROMPTS)
             ]
-            rewards = [one.reward for group in groups for one in group.trajectories]
+            rewards = [rollout.reward for group in groups for rollout in group.trajectories]
             means.append(sum(rewards) / len(rewards))
             await model.log(groups, split="train", step=step)
 
@@ -362,5 +362,5 @@ SYSTEMS: dict[str, tuple[str, Callable[[Path], Truth]]] = {
 if __name__ == "__main__":
     place = Path(sys.argv[1]).resolve()
     distribution, drive = SYSTEMS[sys.argv[2]]
-    found = drive(place) | {"version": importlib.metadata.version(distribution)}
-    (place / "truth.json").write_text(json.dumps(found), encoding="utf-8")
+    truth = drive(place) | {"version": importlib.metadata.version(distribution)}
+    (place / "truth.json").write_text(json.dumps(truth), encoding="utf-8")

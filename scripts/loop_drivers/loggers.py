@@ -343,9 +343,37 @@ def tensorboard(folder: Path) -> Truth:
     return truth | {"logs": {"event file": "runs"}, "settings": {"group_size": GROUP}}
 
 
+def wandb(folder: Path) -> Truth:
+    """W&B's offline run."""
+    os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    import wandb as package
+
+    rows, truth = rows_of({name: f"train/{key}" for name, key in OF_TRL.items()})
+    run = package.init(project="loops", dir=str(folder), config={"num_generations": GROUP})
+    for step, row in enumerate(rows, start=1):
+        run.log(row | {"train/global_step": step})
+    run.finish()
+    return truth | {"logs": {"offline run": "wandb"}, "settings": {"group_size": GROUP}}
+
+
+def trackio(folder: Path) -> Truth:
+    """The database of trackio."""
+    os.environ["TRACKIO_DIR"] = str(folder)
+    import trackio as package
+
+    rows, truth = rows_of({name: f"train/{key}" for name, key in OF_TRL.items()})
+    package.init(project="loops", config={"num_generations": GROUP}, embed=False)
+    for step, row in enumerate(rows, start=1):
+        package.log(row, step=step)
+    package.finish()
+    return truth | {"logs": {"database": "loops.db"}, "settings": {"group_size": GROUP}}
+
+
 SYSTEMS: dict[str, tuple[str, Callable[[Path], Truth]]] = {
     "mlflow": ("mlflow-skinny", mlflow),
     "tensorboard": ("tensorboard", tensorboard),
+    "wandb": ("wandb", wandb),
+    "trackio": ("trackio", trackio),
     "clearml": ("clearml", clearml),
     "neptune": ("neptune", neptune),
     "swanlab": ("swanlab", swanlab),

@@ -20,6 +20,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -31,6 +32,7 @@ from typing import Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.files import table_rows
+from groupwise.prompts import Prompt, prompt_of, prompt_text
 from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import UnknownSettingError, lag_of
@@ -81,9 +83,13 @@ def main() -> None:
 
 
 def fingerprint(row: Row) -> str:
-    """What a result depends on: the row and its driver."""
-    driver = (DRIVERS / shlex.split(row["driver"])[0]).read_bytes()
-    return hashlib.sha256(json.dumps(dict(row)).encode() + driver).hexdigest()
+    """What a result depends on: the row, its driver and those that it imports."""
+    driver = DRIVERS / shlex.split(row["driver"])[0]
+    parts = [json.dumps(dict(row)), driver.read_text(encoding="utf-8")]
+    for path in sorted(DRIVERS.glob("*.py")):
+        if re.search(rf"^(?:from|import) {path.stem}\b", parts[1], re.MULTILINE):
+            parts.append(path.read_text(encoding="utf-8"))
+    return hashlib.sha256("".join(parts).encode()).hexdigest()
 
 
 def python_of(row: Row) -> Path:
@@ -189,6 +195,13 @@ def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[
             unknown.append(name)
         else:
             held(name, wanted, came, is_same=came == wanted)
+    if truth.get("completions"):
+        texts = [] if record.rollouts is None else record.rollouts["completion"].to_list()
+        if any(texts):
+            sampled, came = (sorted(map(canonical, part)) for part in (truth["completions"], texts))
+            held("completions", len(sampled), len(came), is_same=sampled == came)
+        else:
+            unknown.append("completions")
     if "lag" in truth:
         try:
             lag = lag_of(record)
@@ -199,6 +212,11 @@ def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[
     return right, unknown, wrong
 
 
+def canonical(completion: Prompt) -> str:
+    """A text, or a chat as a text, whatever the order of its keys."""
+    return json.dumps(prompt_of(prompt_text(completion)), sort_keys=True)
+
+
 def unlike(
     wanted: Sequence[float | None], came: Sequence[float | None], resolution: float
 ) -> list[int]:
@@ -207,10 +225,10 @@ def unlike(
         return list(range(max(len(wanted), len(came))))
     return [
         place
-        for place, (one, other) in enumerate(zip(wanted, came, strict=True))
-        if one is not None
+        for place, (number, read) in enumerate(zip(wanted, came, strict=True))
+        if number is not None
         and not math.isclose(
-            one, math.inf if other is None else other, rel_tol=CLOSE, abs_tol=1.01 * resolution
+            number, math.inf if read is None else read, rel_tol=CLOSE, abs_tol=1.01 * resolution
         )
     ]
 

@@ -469,7 +469,7 @@ def identifiers(node: ast.AST) -> Iterator[str]:
 def test_a_name_says_what_a_thing_is() -> None:
     blank = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in (*all_sources(), *all_tests())
+        for path in (*all_sources(), *all_tests(), *(ROOT / "scripts").rglob("*.py"))
         for node in nodes(path)
         for name in identifiers(node)
         if name.strip("_") in BLANK or (name.strip("_") == "known" and isinstance(node, ast.Name))

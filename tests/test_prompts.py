@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -99,3 +101,21 @@ def test_what_the_assistant_alone_says_is_its_text() -> None:
         [said | {"content": [{"type": "text", "text": "4"}]}],
     ):
         assert prompt_of(prompt_text(messages)) == prompt_of(messages) == messages
+
+
+def test_a_key_that_only_other_messages_have_is_not_said() -> None:
+    call = {"name": "add", "arguments": {"a": None, "b": 1, "c": None}}
+    messages: list[dict[str, Any]] = [
+        {"role": "assistant", "content": None, "name": None, "tool_calls": [call]},
+        {"name": "add", "role": "tool", "content": ', "a": null', "tool_calls": None},
+    ]
+    assert prompt_of(prompt_text(messages)) == [
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"name": "add", "arguments": {"b": 1}}],
+        },
+        {"name": "add", "role": "tool", "content": ', "a": null'},
+    ]
+    said = '[{"a": 1, "b": null}]'
+    assert prompt_text([{"role": "assistant", "content": said}]) == said

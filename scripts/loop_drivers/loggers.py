@@ -223,7 +223,7 @@ def art(folder: Path) -> Truth:
                 )
                 for prompt in range(PROMPTS)
             ]
-            rewards = [one.reward for group in groups for one in group.trajectories]
+            rewards = [rollout.reward for group in groups for rollout in group.trajectories]
             means.append(sum(rewards) / len(rewards))
             await model.log(groups, split="train", step=step)
 
@@ -343,9 +343,37 @@ def tensorboard(folder: Path) -> Truth:
     return truth | {"logs": {"event file": "runs"}, "settings": {"group_size": GROUP}}
 
 
+def wandb(folder: Path) -> Truth:
+    """W&B's offline run."""
+    os.environ |= {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    import wandb as package
+
+    rows, truth = rows_of({name: f"train/{key}" for name, key in OF_TRL.items()})
+    run = package.init(project="loops", dir=str(folder), config={"num_generations": GROUP})
+    for step, row in enumerate(rows, start=1):
+        run.log(row | {"train/global_step": step})
+    run.finish()
+    return truth | {"logs": {"offline run": "wandb"}, "settings": {"group_size": GROUP}}
+
+
+def trackio(folder: Path) -> Truth:
+    """The database of trackio."""
+    os.environ["TRACKIO_DIR"] = str(folder)
+    import trackio as package
+
+    rows, truth = rows_of({name: f"train/{key}" for name, key in OF_TRL.items()})
+    package.init(project="loops", config={"num_generations": GROUP}, embed=False)
+    for step, row in enumerate(rows, start=1):
+        package.log(row, step=step)
+    package.finish()
+    return truth | {"logs": {"database": "loops.db"}, "settings": {"group_size": GROUP}}
+
+
 SYSTEMS: dict[str, tuple[str, Callable[[Path], Truth]]] = {
     "mlflow": ("mlflow-skinny", mlflow),
     "tensorboard": ("tensorboard", tensorboard),
+    "wandb": ("wandb", wandb),
+    "trackio": ("trackio", trackio),
     "clearml": ("clearml", clearml),
     "neptune": ("neptune", neptune),
     "swanlab": ("swanlab", swanlab),
@@ -362,5 +390,5 @@ SYSTEMS: dict[str, tuple[str, Callable[[Path], Truth]]] = {
 if __name__ == "__main__":
     place = Path(sys.argv[1]).resolve()
     distribution, drive = SYSTEMS[sys.argv[2]]
-    found = drive(place) | {"version": importlib.metadata.version(distribution)}
-    (place / "truth.json").write_text(json.dumps(found), encoding="utf-8")
+    truth = drive(place) | {"version": importlib.metadata.version(distribution)}
+    (place / "truth.json").write_text(json.dumps(truth), encoding="utf-8")

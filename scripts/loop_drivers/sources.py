@@ -598,7 +598,8 @@ def areal(folder: Path) -> Truth:
             )
             cells = [f"{key:<40} │ {value:.4e}" for key, value in row.items()]
             file.writelines(
-                f"│ {one} │ {other} │\n" for one, other in zip(cells[::2], cells[1::2], strict=True)
+                f"│ {left} │ {right} │\n"
+                for left, right in zip(cells[::2], cells[1::2], strict=True)
             )
             file.write(f"╰{'─' * 96}╯\n")
     rounded = {
@@ -762,8 +763,8 @@ def rl2(folder: Path) -> Truth:
     with (folder / "console.log").open("w") as file:
         for step, row in enumerate(rows, start=1):
             for part in (rollouts, updates):
-                told = ", ".join(f"{key}: {row[key]:.3g}" for key in part.values())
-                file.write(f"Step {step}, {told}\n")
+                cells = ", ".join(f"{key}: {row[key]:.3g}" for key in part.values())
+                file.write(f"Step {step}, {cells}\n")
     printed = {name: [float(f"{value:.3g}") for value in columns[name]] for name in columns}
     return {
         "version": "main",
@@ -830,6 +831,132 @@ def torchforge(folder: Path) -> Truth:
     }
 
 
+def exported(
+    version: str, keys: Mapping[str, str], beside: Mapping[str, float], **texts: str
+) -> Callable[[Path], Truth]:
+    """What a tracker exports of a trainer, with numbers beside those that are compared, and lines
+    of its console, whose cells a text puts around each key and value.
+    """
+
+    def written(folder: Path) -> Truth:
+        rows, columns = drawn(keys)
+        logs: dict[str, Any] = {"tracker's export": "history.jsonl"}
+        with (folder / "history.jsonl").open("w") as file:
+            for step, row in enumerate(rows, start=1):
+                file.write(json.dumps(row | dict(beside) | {"_step": step}) + "\n")
+        if texts:
+            logs["console"] = "console.log"
+            with (folder / "console.log").open("w") as file:
+                for step, row in enumerate(rows, start=1):
+                    cells = (
+                        texts["cell"].format(key=key, value=value)
+                        for key, value in (row | dict(beside)).items()
+                    )
+                    line = texts["line"].format(step=step, cells=texts["between"].join(cells))
+                    file.write(f"{line}\n")
+        return {"version": version, "rows": STEPS, "quantities": columns, "logs": logs}
+
+    return written
+
+
+OF_VERL = {
+    "loss": "actor/pg_loss",
+    "kl": "actor/kl_loss",
+    "clip_ratio": "actor/pg_clipfrac",
+    "entropy": "actor/entropy",
+    "gradient_norm": "actor/grad_norm",
+    "learning_rate": "actor/lr",
+}
+TRINITY = exported(
+    "0.6.0",
+    OF_VERL
+    | {
+        "reward": "rollout/reward/mean",
+        "completion_length": "response_length/mean",
+        "truncated_share": "response_length/clip_ratio",
+    },
+    {"sample/task_count": 8.0, "time/train_step": 3.0},
+    line="INFO 11-02 10:00:07 [monitor.py:113] Step {step}: {{{cells}}}",
+    cell="'{key}': {value!r}",
+    between=", ",
+)
+SIIRL = exported(
+    "0.2.0",
+    OF_VERL
+    | {
+        "reward": "critic/rewards/mean",
+        "completion_length": "response/length/mean",
+        "truncated_share": "response/clip_ratio/mean",
+        "turns": "num_turns/mean",
+        "step_time": "perf/time_per_step",
+    },
+    {"response/correct_length/mean": 120.0, "prompt/length/mean": 90.0},
+    line="2026-11-02 10:00:07 | INFO | step:{step} - {cells}",
+    cell="{key}:{value}",
+    between=" - ",
+)
+TORCHTUNE = exported(
+    "0.6.1",
+    {
+        "reward": "rewards",
+        "loss": "loss",
+        "kl": "kl_loss",
+        "clip_ratio": "clipfrac",
+        "completion_length": "response_lengths",
+    },
+    {"successes": 0.4, "num_stop_tokens": 8.0, "ratios": 1.0, "approx_policy_kl": 0.001},
+    line="Step {step} | {cells} ",
+    cell="{key}:{value}",
+    between=" ",
+)
+AGENT_LIGHTNING = exported(
+    "0.3.0",
+    OF_VERL | {"reward": "training/reward", "completion_length": "response_length/mean"},
+    {"training/n_rollouts": 32.0, "critic/rewards/mean": 0.3, "training/n_triplets": 70.0},
+)
+PIPELINE_RL = exported(
+    "main",
+    {
+        "reward": "rl/reward",
+        "loss": "rl/loss",
+        "kl": "rl/kl",
+        "entropy": "rl/entropy",
+        "advantage": "rl/advantage",
+        "gradient_norm": "stats/grad_norm",
+        "learning_rate": "stats/lr",
+    },
+    {"rl/max_reward": 1.0, "rl/min_reward": 0.0, "rl/old_logprobs": -0.4, "rl/max_kl": 0.3},
+)
+COSMOS = exported(
+    "0.4.7",
+    {
+        "reward": "train/reward_mean",
+        "completion_length": "rollout/completion_length_mean",
+        "completion_length_max": "rollout/completion_length_max",
+        "loss": "train/loss_avg",
+        "kl": "train/kl_loss_avg",
+        "entropy": "train/entropy",
+        "advantage": "rollout/advantage_mean",
+        "gradient_norm": "train/grad_norm",
+        "learning_rate": "train/learning_rate",
+        "step_time": "train/iteration_time",
+    },
+    {"train/reward_max": 1.0, "train/reward_min": 0.0, "train/total_steps": 100.0},
+)
+EASYDEL = exported(
+    "0.3.0",
+    {
+        "reward": "train/reward_mean",
+        "dead_group_share": "train/frac_reward_zero_std",
+        "completion_length": "train/completion_length",
+        "loss": "train/loss",
+        "kl": "train/mean_kl",
+        "learning_rate": "train/learning_rate",
+    },
+    {"train/generation_time": 3.2, "train/rewarding_time": 0.2, "train/format_reward": 0.9},
+)
+
+
 SYSTEMS: dict[str, Callable[[Path], Truth]] = {
     "prime-rl": prime_rl,
     "nemo-rl": nemo_rl,
@@ -849,6 +976,13 @@ SYSTEMS: dict[str, Callable[[Path], Truth]] = {
     "rl2": rl2,
     "easyr1": easyr1,
     "torchforge": torchforge,
+    "trinity": TRINITY,
+    "siirl": SIIRL,
+    "torchtune": TORCHTUNE,
+    "agent-lightning": AGENT_LIGHTNING,
+    "pipeline-rl": PIPELINE_RL,
+    "cosmos": COSMOS,
+    "easydel": EASYDEL,
 }
 
 

@@ -3,10 +3,12 @@ which ends them all, torchrun is started again as a scheduler would, from the la
 the record must be what the trainer itself logged, digit by digit, with nothing twice. The resumed
 run need not be the undisturbed one: `said` has the first step at which TRL's own logs part.
 
-    python torchrun_loop.py FOLDER [KILLS]
+    python torchrun_loop.py FOLDER [KILLS [WORKERS]]
 
-Runs in an environment of its own with one version of TRL (`make loops`). Restarts within torchrun
-(`--max-restarts`) are not used: torch 2.13 waits for ever in the second `init_process_group`.
+Runs in an environment of its own with one version of TRL (`make loops`). With Transformers 4 there
+is one worker: of two none can load the state of its optimiser on a processor. Restarts within
+torchrun (`--max-restarts`) are not used: torch 2.13 waits for ever in the second
+`init_process_group`.
 """
 
 from __future__ import annotations
@@ -78,14 +80,14 @@ def worker(folder: Path) -> None:
         (folder / "history.json").write_text(json.dumps(history))
 
 
-def trained(folder: Path, kills: int) -> int:
+def trained(folder: Path, kills: int, workers: int) -> int:
     """Train to the end; how many workers were killed on the way."""
     import torch
 
     folder.mkdir(parents=True)
     torch.manual_seed(0)
     saved_model(folder / "model")
-    launched = ["--standalone", f"--nproc-per-node={WORKERS}", __file__, "worker", str(folder)]
+    launched = ["--standalone", f"--nproc-per-node={workers}", __file__, "worker", str(folder)]
     command = [sys.executable, "-m", "torch.distributed.run", *launched]
     draw, killed, at, code = random.Random(3), 0, 0, 1
     while code:
@@ -98,9 +100,9 @@ def trained(folder: Path, kills: int) -> int:
                 if before == killed < kills and reached > at:
                     at = reached  # a checkpoint at least between two kills
                     time.sleep(draw.uniform(0, 1.5))
-                    workers = processes(job.pid)
-                    if workers:
-                        os.kill(draw.choice(workers), signal.SIGKILL)
+                    running = processes(job.pid)
+                    if running:
+                        os.kill(draw.choice(running), signal.SIGKILL)
                         killed += 1
         code = job.returncode
         if code and killed == before:
@@ -110,14 +112,14 @@ def trained(folder: Path, kills: int) -> int:
 
 def checkpoint(folder: Path) -> int:
     """The step of the last checkpoint that is whole."""
-    found = (folder / "output").glob("checkpoint-*/trainer_state.json")
-    return max((int(file.parent.name.partition("-")[2]) for file in found), default=0)
+    states = (folder / "output").glob("checkpoint-*/trainer_state.json")
+    return max((int(file.parent.name.partition("-")[2]) for file in states), default=0)
 
 
 def processes(parent: int) -> list[int]:
     """The children of a process."""
-    found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True)
-    return [int(number) for number in found.stdout.split()]
+    children = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True)
+    return [int(number) for number in children.stdout.split()]
 
 
 def main() -> None:
@@ -127,8 +129,9 @@ def main() -> None:
         return
     os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "CUDA_VISIBLE_DEVICES": ""}
     folder = Path(sys.argv[1])
-    trained(folder / "undisturbed", 0)
-    killed = trained(folder / "killed", int((sys.argv[2:] or [KILLS])[0]))
+    kills, workers = map(int, [*sys.argv[2:], *(KILLS, WORKERS)[len(sys.argv) - 2 :]])
+    trained(folder / "undisturbed", 0, workers)
+    killed = trained(folder / "killed", kills, workers)
     (folder / "truth.json").write_text(json.dumps(truth_of(folder, killed)), encoding="utf-8")
 
 

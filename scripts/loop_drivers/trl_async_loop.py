@@ -29,11 +29,15 @@ def attended(query: Any, key: Any, value: Any, ends: Any, ends_k: Any, *_: Any, 
     parts = []
     for number in range(len(ends) - 1):
         own, path = (slice(at[number], at[number + 1]) for at in (ends, ends_k))
-        one, keys, values = (part.transpose(0, 1) for part in (query[own], key[path], value[path]))
-        seen = torch.ones(one.shape[1], keys.shape[1], dtype=torch.bool)
-        seen = seen.tril(keys.shape[1] - one.shape[1])
+        queries, keys, values = (
+            part.transpose(0, 1) for part in (query[own], key[path], value[path])
+        )
+        seen = torch.ones(queries.shape[1], keys.shape[1], dtype=torch.bool)
+        seen = seen.tril(keys.shape[1] - queries.shape[1])
         scale = more["softmax_scale"]
-        parts.append(scaled_dot_product_attention(one, keys, values, attn_mask=seen, scale=scale))
+        parts.append(
+            scaled_dot_product_attention(queries, keys, values, attn_mask=seen, scale=scale)
+        )
     return torch.cat(parts, dim=1).transpose(0, 1)
 
 

@@ -127,6 +127,7 @@ def train(trainer: Any, folder: Path, **facts: Any) -> None:
         trainer.add_callback(GroupwiseCallback(trainer, say=refused.append))
     except ImportError as error:
         refused.append(str(error))
+    completions = sampled(trainer)
     trainer.train()
     history = [row for row in trainer.state.log_history if "loss" in row]
     of_trl = {
@@ -144,12 +145,18 @@ def train(trainer: Any, folder: Path, **facts: Any) -> None:
         "staleness": ("sample/staleness_mean",),
         "staleness_max": ("sample/staleness_max",),
     }
+    keys = {key for row in history for key in row}
+    of_trl |= {
+        f"reward/{key.split('/')[1]}": (key,)
+        for key in sorted(keys)
+        if key.startswith("rewards/") and key.endswith("/mean")
+    }
     recorded = any((folder / "output" / "groupwise").glob("*"))
     quantities = {
-        name: [row.get(key) for row in history]
-        for name, keys in of_trl.items()
-        for key in keys
-        if any(key in row for row in history)
+        name: [number(row.get(key)) for row in history]
+        for name, own in of_trl.items()
+        for key in own
+        if key in keys
     }
     truth = {
         "version": importlib.metadata.version("trl"),
@@ -158,9 +165,29 @@ def train(trainer: Any, folder: Path, **facts: Any) -> None:
         "rows": len(history),
         "quantities": quantities,
         "said": refused,
+        "completions": completions,
         **facts,
     }
     (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+
+
+def sampled(trainer: Any) -> list[Any]:
+    """What the trainer takes its rewards of, in the versions that have a method for it."""
+    completions: list[Any] = []
+    judge = getattr(trainer, "_calculate_rewards", None)
+
+    def watched(inputs: Any, prompts: Any, texts: list[Any], *more: Any) -> Any:
+        completions.extend(texts)
+        return judge(inputs, prompts, texts, *more)  # type: ignore[misc]
+
+    if judge is not None:
+        trainer._calculate_rewards = watched
+    return completions
+
+
+def number(value: float | None) -> float | None:
+    """A number that the trainer logged; None for nan, which it logs where there is none."""
+    return None if value is None or value != value else value
 
 
 if __name__ == "__main__":

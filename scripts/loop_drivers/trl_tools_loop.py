@@ -16,7 +16,7 @@ from typing import Any
 
 from trl_loop import GROUP, saved, settings, train
 
-LONGEST, LARGEST = 48, 5
+LONGEST, LARGEST = 160, 5
 CALLS = [
     f'<tool_call>\n{{"name": "add", "arguments": {{"a": {first}, "b": 1}}}}\n</tool_call>'
     for first in (LARGEST - 1, LARGEST + 1)

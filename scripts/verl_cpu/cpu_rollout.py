@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from operator import itemgetter
 from typing import Any
 
 import ray
@@ -51,10 +52,10 @@ class Server:
         """Sample what waits."""
         await asyncio.sleep(0.3)
         while self._queue:
-            batch, self._queue = sorted(self._queue[:64], key=lambda one: one[0]), self._queue[64:]
+            batch, self._queue = sorted(self._queue[:64], key=itemgetter(0)), self._queue[64:]
             try:
                 answers = await asyncio.to_thread(
-                    self._sample, [one[0] for one in batch], batch[0][1]
+                    self._sample, [entry[0] for entry in batch], batch[0][1]
                 )
                 for (_, _, future), answer in zip(batch, answers, strict=True):
                     future.set_result(answer)
@@ -93,13 +94,13 @@ class Server:
         new = out.sequences[:, width:]
         logprob = torch.log_softmax(logits, -1).gather(-1, new.unsqueeze(-1)).squeeze(-1)
         answers = []
-        for row, known in zip(new.tolist(), logprob.tolist(), strict=True):
+        for row, logprobs in zip(new.tolist(), logprob.tolist(), strict=True):
             length = row.index(end) + 1 if end in row else len(row)
             more = {"global_steps": self._step}
             answers.append(
                 TokenOutput(
                     token_ids=row[:length],
-                    log_probs=known[:length],
+                    log_probs=logprobs[:length],
                     stop_reason="completed",
                     num_preempted=0,
                     extra_fields=more,

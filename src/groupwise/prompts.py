@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from os.path import commonprefix
@@ -19,6 +20,8 @@ Prompt = str | Sequence[Mapping[str, Any]]
 _SLOT = r"\p{Lu}[\p{L}\p{M}’'-]*|\d[\d.,:/%]*"  # a name, or a number
 _SLOTS = r"#(?:[^\p{L}#]*#)+"  # with nothing but signs between
 _WORD = r"\p{Han}|[\p{Ll}\p{Lo}]{2,}"
+# keys without a value, which a table has where other messages have one
+_UNSAID = re.compile(r', "(?!content")\w+": null|"(?!content")\w+": null, ')
 # of a template: texts that share fewer are formulas, and alike by chance
 _FEWEST_WORDS = 4
 
@@ -32,7 +35,7 @@ def prompt_text(prompt: Prompt) -> str:
     match messages := list(prompt):
         case [{"role": "assistant", "content": str(said), **more}] if not any(more.values()):
             return said
-    return json.dumps(messages, ensure_ascii=False, default=str)
+    return _UNSAID.sub("", json.dumps(messages, ensure_ascii=False, default=str))
 
 
 def prompt_of(text: Prompt) -> Prompt:

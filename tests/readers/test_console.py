@@ -231,6 +231,11 @@ ROWS = {
     "an epoch is the step": "Epoch {step} mean reward: {reward}\n",
     "epochs besides steps": "Epoch {step} mean reward: 0.9\nstep {step}: reward {reward} loss 0.1\n",
     "the step amid words": "returns of step {step}: {reward}\n",
+    "signs within one cell": "step {step} | reward {reward} | data  64 | gap mean=0.01 max=0.3 | 41.2s\n",
+    "a loss in a room": (
+        "INFO 11-02 10:00:07 [monitor.py:113] Step {step}: {{'rollout/reward/mean': {reward}, "
+        "'actor/pg_loss': 0.1}}\n"
+    ),
 }
 
 
@@ -264,6 +269,21 @@ def test_prose_and_parts_of_an_epoch_are_no_rows(tmp_path: Path, line: str) -> N
     )
     with pytest.raises(UnreadableRunError, match="expected rows such as"):
         run_record(tmp_path / "run.log")
+
+
+def test_words_beside_a_sign_are_no_names(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(
+        "".join(f"step {step}: reward=0.5, took 5 s, 3 of 4 are done\n" for step in range(1, 5))
+    )
+    assert run_record(tmp_path / "run.log").metrics() == ("reward",)
+
+
+def test_an_evaluation_that_trl_prints_is_no_row_of_another_loop(tmp_path: Path) -> None:
+    rows = "".join(
+        f"{{'eval_loss': 0.5, 'eval_reward': 0.{step}, 'step': {step}}}\n" for step in range(1, 5)
+    )
+    (tmp_path / "run.log").write_text(rows)
+    assert run_record(tmp_path / "run.log").sources[0].reader == "trl_console"
 
 
 def test_a_percentage_among_blanks_is_a_share(tmp_path: Path) -> None:

@@ -367,6 +367,28 @@ def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> Non
     assert read == {"actor/entropy": "entropy"}
 
 
+@each_case(
+    ("key", "quantity"),
+    [
+        ("response/length/mean", "completion_length"),
+        ("response/length/max", "completion_length_max"),
+        ("response/clip_ratio/mean", "truncated_share"),
+        ("prompt/clip_ratio/mean", None),
+        ("rollout/completion_length_max", "completion_length_max"),
+        ("max_completion_length", None),
+        ("train/iteration_time", "step_time"),
+        ("train/iteration_time_limit", None),
+    ],
+)
+def test_keys_of_forks_and_of_other_trainers(key: str, quantity: str | None) -> None:
+    data = {"critic/rewards/mean": np.arange(3.0), key: np.arange(3.0)}
+    read = {
+        item.column: item.quantity
+        for item in meanings_of(data, RunConfig(), framework="verl", complete=False, window=1.0)
+    }
+    assert read.get(key) == quantity
+
+
 @pytest.mark.parametrize("last", [3, 5])
 def test_what_an_upgrade_renamed_is_one_column_unless_both_are_logged_side_by_side(
     tmp_path: Path, last: int

@@ -367,6 +367,15 @@ def whole(path: Path) -> str:
         {"output": "\ud800"},
         {"output": None},
         {"output": [{"role": "user", "content": "a"}]},
+        {"output": ["a"]},
+        {"output": {"a": 1}},
+        {"output": '["a"]'},
+        {"output": '{"a": 1}'},
+        {"output": '"so" it ends with \\'},
+        {"output": '\\"'},
+        {"gts": ["a"]},
+        {"gts": "1_0"},
+        {"gts": "nan"},
         {"output": 5, "more": 1},
         {"input": 5, "more": "a"},
         {"score": "1.0"},
@@ -585,13 +594,16 @@ class TestParquet:
             assert any(note.startswith("2 files repeat the completions") for note in record.notes)
 
     def test_prompts_of_trl_that_are_chats_tell_the_groups_apart(self, trl_run: Path) -> None:
-        """As TRL 1.16 writes the messages of a run with tools; no completion is one text there."""
+        """As TRL 1.16 writes the messages of a run with tools; what the assistant alone says is its
+        text, and other completions are their messages.
+        """
         for file in (trl_run / "completions").iterdir():
             table = pl.read_parquet(file)
             asked = [[{"role": "user", "content": prompt}] for prompt in table["prompt"]]
             call = [{"type": "function", "function": {"name": "add", "arguments": {"a": 6}}}]
             said = [
                 [{"role": "assistant", "content": text, "tool_calls": call if at % 2 else None}]
+                + [{"role": "tool", "content": "7", "tool_calls": None}] * (at % 2)
                 for at, text in enumerate(table["completion"])
             ]
             table.with_columns(
@@ -603,7 +615,11 @@ class TestParquet:
             rows = rollouts_of(record)
             assert group_sizes(rows) == [4] * 6
             assert prompt_of(rows["prompt"][0]) == [{"role": "user", "content": "4+2="}]
-            assert rows["completion"].null_count() == len(rows)
+            assert rows["completion"][0] == "c0"
+            assert prompt_of(rows["completion"][1]) == [
+                {"role": "assistant", "content": "c1", "tool_calls": call},
+                {"role": "tool", "content": "7"},
+            ]
         for file in (trl_run / "completions").iterdir():
             pl.read_parquet(file).with_columns(prompt=7).write_parquet(file)
         assert rollouts_of(run_record(trl_run))["prompt"].null_count() == 24

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
+from tests.readers.bounded import run_bounded
 
 from groupwise import parsing
 from groupwise.diagnostics.judge import judge
@@ -1010,6 +1011,57 @@ def test_a_quotation_mark_in_a_key_hides_no_number_in_a_text() -> None:
     keys = rb'{"a\"b": 1, "c\"d": 2, "t": %s, "u": %s}'
     rows = [keys % cells for cells in ((b'"x"', b'"y"'), (b"5", b"6"))]
     assert json_table(b"\n".join(rows)) is None
+
+
+@each_case(
+    ("cell", "is_text"),
+    [
+        (b'["a"]', False),
+        (b'{"a": 1}', False),
+        (b"5", False),
+        (rb'"[\"a\"]"', True),
+        (rb'"{\"a\": 1}"', True),
+        (rb'"[a]"', True),
+        (rb'"a\\"', True),
+        (rb'"\\\""', True),
+        (rb'"\"a\": \\"', True),
+    ],
+)
+def test_what_only_looks_like_a_text_is_not_read_by_column(cell: bytes, is_text: bool) -> None:
+    table = json_table(b'{"t": "x", "n": 1}\n{"t": ' + cell + b', "n": 2}\n')
+    assert (table is not None) == is_text
+    assert table is None or table["t"].to_list() == ["x", json.loads(cell)]
+    assert json_table(b'{"t": "x", "n": 1}\n{"t": ' + cell + b', "n": 2, "m": 3}\n') is None
+
+
+MEANS = """
+import sys
+from groupwise.readers import run_record
+steps = run_record(sys.argv[1]).steps
+for name in sys.argv[2:]:
+    print(name, *map(float.hex, steps[name]))
+"""
+
+
+def test_a_mean_over_rows_of_a_step_has_the_same_digits_whatever_the_threads(
+    tmp_path: Path,
+) -> None:
+    """Polars adds the parts of a group as its threads come to them, unless the group is whole."""
+    rng = np.random.default_rng(0)
+    names = ["reward", *(f"metric_{number}" for number in range(30))]
+    rows = [
+        {"step": step} | dict(zip(names, map(float, rng.normal(size=len(names))), strict=True))
+        for step in range(125)
+        for _ in range(16)
+    ]
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ran = run_bounded(MEANS, [str(path), *names])
+    assert ran.code == 0, ran.printed
+    read = dict(line.split(maxsplit=1) for line in ran.printed.splitlines() if "0x" in line)
+    for name in names:
+        parts = [[row[name] for row in rows if row["step"] == step] for step in range(125)]
+        assert read[name].split() == [(sum(part) / 16).hex() for part in parts]
 
 
 def test_json_lines_of_the_same_numbers_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:

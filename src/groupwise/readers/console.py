@@ -546,7 +546,7 @@ def sniff_trl(seen: Peek) -> float:
     """Return the confidence that the file holds rows as TRL prints them, amid progress bars."""
     if seen.text[:1] in "[{" and "\n" not in seen.text:
         return 0.0
-    if _TRL_ROW.search(seen.text) and ("loss'" in seen.text or "'reward'" in seen.text):
+    if _TRL_ROW.search(seen.text) and re.search(r"'(?:\w*loss|reward)'", seen.text):
         return 0.7
     printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
     return 0.35 if printed or _BAR.search(seen.text) else 0.05
@@ -869,9 +869,8 @@ def sniff_dicts(seen: Peek) -> float:
     if seen.text[:1] == "{" or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
     start = b"\n" + start_of(seen, _SCAN)
-    return (
-        0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0
-    )  # the first looks for fixed letters only, and is fast
+    # the first looks for fixed letters only, and is fast
+    return 0.8 if _ANY_DICT.search(start) and _DICT_BYTES.search(start) else 0.0
 
 
 # Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a
@@ -1000,7 +999,7 @@ class PrintedConsole(Console):
     def _around(self, line: str, step: re.Match[str]) -> Numbers:
         """Return the names and numbers of a line that names its step."""
         rest = f"{line[: step.start()]} {line[step.end() :]}"
-        pairs = _cells(line) or _in_braces(rest) or self._pairs(rest) or self._spaced(rest)
+        pairs = _cells(line) or _in_braces(rest) or self._spaced(rest) | self._pairs(rest)
         return pairs or (self._chained(line[step.end() :]) if _begins(line, step) else {})
 
     def _epoch_row(self, line: str) -> None:
@@ -1161,6 +1160,7 @@ class PrintedConsole(Console):
         parts = [
             _SPACED.fullmatch(part.rpartition(": ")[2])
             for part in re.split(r"[,|;]", line.strip(" :-|"))
+            if not _PAIR.search(part)
         ]
         good = [part for part in parts if part]
         return (

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import compress, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 import polars as pl
 
 from groupwise import parsing
-from groupwise.arrays import Flags, Float
+from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject
@@ -31,7 +31,7 @@ from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import DUMPS, GROUPS, SPELLED, SPELLINGS, dump_of
-from groupwise.readers.rows import RowStore, clean_key, parse_number
+from groupwise.readers.rows import RowStore, clean_key, parse_number, whole_steps
 from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
@@ -74,8 +74,8 @@ _CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
 # A column such as format_reward is what one function gave, one such as mean_reward is not.
 _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
 _OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
-_VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
-_LARGEST_STEP = 2.0**53
+# verl appends the number of the rollout and of its output to the name of the group
+_VERL_UID = r"(?s)^(.+)_\d{1,9}_\d{1,9}$"
 
 
 @frozen
@@ -192,7 +192,6 @@ class RolloutRows:
         left_out: rows that are no rollouts.
         silent: rows without a completion.
         messages: texts that are lists of chat messages.
-        split_uids: rows whose verl uid names its group.
         texts: whether completions are kept; else each has a place, from 0.
     """
 
@@ -207,7 +206,7 @@ class RolloutRows:
         self.file_step: list[float] = []
         self.environments: list[str | None] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.over = self.left_out = self.silent = self.messages = self.split_uids = 0
+        self.over = self.left_out = self.silent = self.messages = 0
         self.texts = texts
 
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = math.nan) -> None:
@@ -229,14 +228,14 @@ class RolloutRows:
         self.environments.append(next(map(_sound, named), None))
         for key in groups:
             if isinstance(row[key], str | int | float):
-                self.label_column(key).append(self._label(key, row[key], layout))
+                self.label_column(key).append(_label(row[key]))
         self.store.add(_cells_of(row, spelled))
 
     def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float) -> bool:
         """Append rows by column where there is room and each holds both texts; return whether it
         does.
         """
-        texts = {*table.select(pl.col(pl.String)).columns}
+        texts = {column.name for column in table if column.dtype == pl.String}
         start = self.store.count
         end = start + len(table)
         if (
@@ -245,16 +244,21 @@ class RolloutRows:
             or not {layout.prompt, layout.completion} <= texts
         ):
             return False
-        self._prompt += map(self._number, table[layout.prompt])
+        runs = table[layout.prompt].rle().struct
+        for prompt, length in zip(runs.field("value"), runs.field("len"), strict=True):
+            self._prompt += [self._number(prompt)] * length
         self._completion += [table[layout.completion] if self.texts else range(start, end), []]
         self.file_step += [file_step] * len(table)
         environments, groups, _ = _named(tuple(table.columns))
         named = next((key for key in environments if key in texts), None)
         self.environments.extend(table[named] if named else [None] * len(table))
         for key in groups:
-            self.label_column(key).extend(self._label(key, name, layout) for name in table[key])
-        finished = [pl.col(key).is_in(_CUT_OFF) for key in _REASONS if key in texts]
-        self.store.add_table(table.drop(_TEXT_KEYS & texts).with_columns(finished))
+            names = table[key]
+            self.label_column(key).extend(names if key in texts else map(_label, names))
+        for key in texts & {*_REASONS}:
+            table = table.with_columns(pl.col(key).is_in(_CUT_OFF))
+        kept = [column for column in table if column.name not in texts & _TEXT_KEYS]
+        self.store.add_table(kept, len(table))
         return True
 
     def text_columns(self) -> pl.DataFrame:
@@ -304,16 +308,10 @@ class RolloutRows:
             self._characters += len(prompt)
         return self._prompts.setdefault(prompt, len(self._prompts))
 
-    def _label(self, key: str, value: str | float, layout: Layout) -> str | None:
-        """Return the name of a group; verl appends the number of the rollout and of its output
-        to its own.
-        """
-        text = f"{value:.17g}" if isinstance(value, float) else str(value)
-        match = _VERL_UID.fullmatch(text) if key == "uid" and layout.verl else None
-        if match:
-            self.split_uids += 1
-            text = match[1]
-        return _sound(text)
+
+def _label(value: str | float) -> str:
+    """Return the name of a group."""
+    return _sound(f"{value:.17g}" if isinstance(value, float) else str(value))
 
 
 def _sound(text: str) -> str:
@@ -386,14 +384,14 @@ def _rollout_steps(rows: RolloutRows, chosen: str | None, notes: list[str]) -> F
             key
             for key in STEP_KEYS
             if key in rows.store.names()
-            and 2 * _whole(rows.store.sparse(key)[1]).sum() >= rows.store.count
+            and 2 * whole_steps(rows.store.sparse(key)[1]).sum() >= rows.store.count
         ),
         "",
     )
     file_step = np.array(rows.file_step)
     if key:
         own = rows.store.dense(key)
-        step = np.where(_whole(own), own, file_step)
+        step = np.where(whole_steps(own), own, file_step)
     else:
         step = file_step
         if not np.isfinite(step).any():
@@ -410,16 +408,8 @@ def _rollout_steps(rows: RolloutRows, chosen: str | None, notes: list[str]) -> F
     return step
 
 
-def _whole(values: Float) -> Flags:
-    """Return which values are whole numbers that can be a step."""
-    whole: Flags = (
-        np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _LARGEST_STEP)
-    )
-    return whole
-
-
 def grouped(
-    table: pl.DataFrame, labels: Mapping[str, list[str | None]], notes: list[str], *, trusted: bool
+    table: pl.DataFrame, labels: Mapping[str, pl.Series], notes: list[str], *, trusted: bool
 ) -> pl.DataFrame:
     """Return a table with `prompt_id`, numbered by first appearance within the step, its rows
     sorted by step and group.
@@ -429,9 +419,9 @@ def grouped(
     of a step together.
     """
     group_key = ""
-    for key in (["uid"] if trusted else []) + [key for key in GROUP_KEYS if key in labels]:
-        names = pl.Series("key", labels[key], dtype=pl.Utf8)
-        if names.null_count():
+    for key in GROUP_KEYS:
+        names = labels.get(key)
+        if names is None or names.null_count():
             continue
         groups = (
             table.select("step", "prompt")
@@ -440,7 +430,7 @@ def grouped(
             .agg(pl.col("prompt").drop_nulls().n_unique())
         )
         mixed = bool((groups["prompt"] > 1).any())
-        if (trusted and key == "uid") or (not mixed and len(groups) < len(table)):
+        if trusted or (not mixed and len(groups) < len(table)):
             group_key = key
             break
         if mixed and len(groups) < len(table):
@@ -448,7 +438,7 @@ def grouped(
                 f"the column {key} combines different prompts, so it does not identify the groups"
             )
     if group_key:
-        table = table.with_columns(pl.Series("key", labels[group_key], dtype=pl.Utf8))
+        table = table.with_columns(labels[group_key])
         notes.append(f"completions are grouped by the column {group_key}")
     else:
         table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
@@ -686,9 +676,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
             "prompt, completion, reward"
         )
     chosen = chosen_columns(rows.store, request.columns)
-    table, reward = _table(
-        rows, chosen, trusted=verl and rows.split_uids == rows.store.count, notes=notes
-    )
+    table, reward = _table(rows, chosen, verl=verl, notes=notes)
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
@@ -851,7 +839,7 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
 
 
 def _table(
-    rows: RolloutRows, chosen: Mapping[str, str], *, trusted: bool, notes: list[str]
+    rows: RolloutRows, chosen: Mapping[str, str], *, verl: bool, notes: list[str]
 ) -> tuple[pl.DataFrame, str]:
     """Return the rollouts with the record's columns and those that the user named, and what the
     reward is.
@@ -873,8 +861,16 @@ def _table(
         [pl.Series("step", np.where(usable, step, 0.0).astype(np.int64)), *texts, *numbers]
     ).with_columns(pl.Series("environment", rows.environments, dtype=pl.Utf8))
     notes += noted(int((~usable).sum()), "row has", "rows have", "no whole-number step: left out")
-    labels = {key: list(compress(rows.label_column(key), usable)) for key in rows.labels}
-    table = grouped(table.filter(pl.Series(usable)), labels, notes, trusted=trusted)
+    kept = pl.Series(usable)
+    labels = {
+        key: pl.Series("key", rows.label_column(key), dtype=pl.Utf8).filter(kept)
+        for key in rows.labels
+    }
+    uids = labels.get("uid", pl.Series(dtype=pl.Utf8)).str.extract(_VERL_UID)
+    trusted = verl and len(uids) - uids.null_count() == kept.sum()
+    table = grouped(
+        table.filter(kept), {"uid": uids} if trusted else labels, notes, trusted=trusted
+    )
     if not total:
         table = _summed(table, list(functions.values()), notes)
     missing = table["reward"].null_count()

@@ -8,7 +8,6 @@ import math
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cache, lru_cache
@@ -192,21 +191,15 @@ class RowStore:
         names = names[:width]
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        columns: list[Any] = list(zip(*rows, strict=True))
-        for at, (name, cells) in enumerate(zip(map(clean_key, names), columns, strict=True)):
-            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
-                self.see_print(name, cell)
-            with suppress(ValueError):
-                columns[at] = np.fromiter(map(float, cells), np.float64)
-        self.add_columns(names, columns, len(rows))
+        self.add_columns(names, list(zip(*rows, strict=True)), len(rows))
 
-    def add_table(self, table: pl.DataFrame) -> None:
+    def add_table(self, table: Sequence[pl.Series], length: int) -> None:
         """Append rows of numbers, flags and texts without gaps."""
         columns = [
             column.to_list() if column.dtype == pl.String else column.cast(pl.Float64).to_numpy()
             for column in table
         ]
-        self.add_columns(table.columns, columns, len(table))
+        self.add_columns([column.name for column in table], columns, length)
 
     def add_columns(self, names: Sequence[str], columns: Sequence[Any], length: int) -> None:
         """Append rows by column; where a table has no room for more, rows before them go."""
@@ -220,8 +213,13 @@ class RowStore:
             if isinstance(part, np.ndarray):
                 self._numbers(name, part)
                 continue
-            for self.count, cell in enumerate(part, start):
-                self._cell(name, cell)
+            for cell in (*part[:1], *part[-1:]):  # a fixed format is that of all cells
+                self.see_print(name, cell)
+            try:
+                self._numbers(name, np.fromiter(map(float, part), np.float64))
+            except ValueError:
+                for self.count, cell in enumerate(part, start):
+                    self._text(name, cell)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
@@ -477,8 +475,8 @@ def merge_rows(
     step_R: Float,
     run_rows: Flags,
     *,
-    hidden: Iterable[str] = (),
-    cumulative: Iterable[str] = (),
+    hidden: Collection[str] = (),
+    cumulative: Collection[str] = (),
 ) -> Merged:
     """Return one row a step, of the rows that are mine."""
     notes: list[str] = []
@@ -495,9 +493,7 @@ def merge_rows(
     step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
-    columns = _reduced(
-        _named(store, kinds, set(hidden), set(cumulative)), (step, place), set(cumulative), notes
-    )
+    columns = _reduced(_named(store, kinds, hidden, cumulative), (step, place), cumulative, notes)
     trained = np.zeros(len(step), dtype=bool)
     trained[index[main[kept]]] = True
     if given is not step_R:
@@ -519,13 +515,19 @@ def merge_rows(
     return replace(merged, of=of, in_part=in_part)
 
 
+def whole_steps(values: Float) -> Flags:
+    """Return which values are whole numbers that can be a step."""
+    whole: Flags = (np.abs(values) < _LARGEST_STEP) & (values == np.floor(values))
+    return whole
+
+
 def _usable(step_R: Float, run_rows: Flags, notes: list[str]) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is
     wrong with theirs.
     """
     finite = np.isfinite(step_R)
-    exact = finite & (np.abs(step_R) < _LARGEST_STEP)
-    whole: Flags = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
+    exact = np.abs(step_R) < _LARGEST_STEP
+    whole = whole_steps(step_R)
     if not whole[run_rows].any() and (finite & ~exact)[run_rows].any():
         raise UnreadableRunError(
             "expected steps below 2^53, got larger ones in every row: name another column with "
@@ -556,7 +558,7 @@ def _numbered(step_R: Float, run_rows: Flags, main: Flags) -> tuple[Float, Float
     Equal numbers are one step, so restarts and evaluations keep their places; where the numbers
     fall too often to be a clock, the rows are counted.
     """
-    usable = run_rows & np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
+    usable = run_rows & (np.abs(step_R) < _LARGEST_STEP)
     values = step_R[usable]
     if not len(values) or (values != np.floor(values)).mean() < _FRACTIONAL_SHARE:
         return step_R, None
@@ -763,7 +765,7 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
 def _reduced(
     columns: Iterable[tuple[str, Whole, Float]],
     placed: tuple[Whole, Whole],
-    cumulative: set[str],
+    cumulative: Collection[str],
     notes: list[str],
 ) -> dict[str, Float]:
     """Return each key, one value a step, by the steps and the place of each row's step
@@ -784,6 +786,7 @@ def _reduced(
         number = pl.col("number")
         groups = (
             pl.DataFrame({"place": where, "number": value})
+            .sort("place", maintain_order=True)
             .group_by("place")
             .agg(pl.len(), low=number.min(), high=number.max(), mean=number.mean())
         )
@@ -809,7 +812,10 @@ def _reduced(
 
 
 def _named(
-    store: RowStore, kinds: NDArray[np.object_] | None, hidden: set[str], cumulative: set[str]
+    store: RowStore,
+    kinds: NDArray[np.object_] | None,
+    hidden: Collection[str],
+    cumulative: Collection[str],
 ) -> Iterable[tuple[str, Whole, Float]]:
     """Yield each key with its rows and values; a key of several event types becomes one key a
     type.

@@ -97,11 +97,9 @@ def _is_markdown(first: str, text: str) -> bool:
         if first.startswith(_MARKDOWN)
         else []
     )
-    names, rows = (
-        [spelled(name) for name in table[0]] if table else [],
-        [row for row in table[1:] if row],
-    )
-    place = next((names.index(name) for name in names if name in STEP_KEYS), None)
+    names, *rows = table or [[]]
+    rows = [*filter(None, rows)]
+    place = next((at for at, name in enumerate(names) if spelled(name) in STEP_KEYS), None)
     return (
         place is not None
         and len(rows) > 1
@@ -377,24 +375,31 @@ def json_table(block: bytes) -> pl.DataFrame | None:
         clean_key(key).replace('"', ""): _KINDS.get(type(cell), pl.Null)
         for key, cell in head.items()
     }
-    misread = marks_in(block, "\\u") and _MISREAD.search(block)
-    alone = marks_in(block, "\r") > marks_in(block, "\r\n")  # and ends no line for Polars
+    misread = marks_in(block, b"\\u") and _MISREAD.search(block)
+    alone = marks_in(block, b"\r") > marks_in(block, b"\r\n")  # and ends no line for Polars
     if misread or alone or pl.Null in kinds.values() or kinds.keys() != head.keys():
         return None
     try:
         table = pl.read_ndjson(block, schema=kinds)
     except UNREADABLE:
         return None
-    texts = table.select(pl.col(pl.String))
-    rows = marks_in(block, "\n") + (block[-1:] != b"\n")
-    marks = (('"', 2 * (len(kinds) + texts.width)), (":", len(kinds)))  # of a row beside its texts
+    texts = [column for column in table if column.dtype == pl.String]
+    rows = marks_in(block, b"\n") + (block[-1:] != b"\n")
     if len(table) != rows or any(table.null_count().row(0)):
         return None
-    for mark, each in marks:
-        inside = sum(text.str.count_matches(mark, literal=True).sum() for text in texts)
-        if marks_in(block, mark) != each * rows + inside:
-            return None
-    return table
+    text = pl.concat([pl.Series(dtype=pl.String), *texts]).str
+    # Quotation marks within texts, and the one behind a last backslash, are behind a backslash, but
+    # not those of a list or an object that was taken for a text.
+    quotes = (
+        text.count_matches('"', literal=True).sum()
+        if text.contains(r'(?s)^(\[|\{\s*").*[\]}]$').any()
+        else marks_in(block, b'\\"') - text.ends_with("\\").sum()
+    )
+    are_whole = (
+        marks_in(block, b'"') == 2 * (len(kinds) + len(texts)) * rows + quotes
+        and marks_in(block, b":") == len(kinds) * rows + text.count_matches(":", literal=True).sum()
+    )
+    return table if are_whole else None
 
 
 def sniff_parquet(seen: Peek) -> float:
@@ -461,7 +466,7 @@ class JsonlFeed(Feed):
         table = json_table(block)
         if table is None or is_summary(table.schema):
             return super().take_whole(block)
-        self.store.add_table(table)
+        self.store.add_table(table.get_columns(), len(table))
         return len(table)
 
     def take(self, lines: Iterable[str]) -> None:

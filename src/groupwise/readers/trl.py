@@ -298,10 +298,11 @@ def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | Non
         return None
     columns, nothing = [pl.col("step").cast(pl.Int64, strict=False)], pl.lit(None, dtype=pl.Utf8)
     for name, kind in table.schema.items():
-        if name == "prompt" and isinstance(kind, pl.List):  # the messages of a chat
-            columns.append(pl.col(name).map_elements(prompt_text, return_dtype=pl.Utf8))
-        elif name in ("prompt", "completion"):
-            columns.append(pl.col(name) if kind == pl.Utf8 else nothing.alias(name))
+        if name in ("prompt", "completion"):
+            text = pl.col(name) if kind == pl.Utf8 else nothing.alias(name)
+            if isinstance(kind, pl.List):  # the messages of a chat
+                text = pl.col(name).map_elements(prompt_text, return_dtype=pl.Utf8)
+            columns.append(text)
         elif name != "step" and kind.is_numeric():
             columns.append(pl.col(name).cast(pl.Float64, strict=False).fill_nan(None))
         elif name == "logprobs" and isinstance(kind, pl.List) and kind.inner.is_numeric():

@@ -339,7 +339,8 @@ def _smooth(value_T: Float) -> Float:
 MOST_VALUES = 32
 _NO_SPREAD = 1e-6  # a standard deviation that is zero as float32 rounds it
 _FEWEST_ROWS, _FEWEST_GROUPS = 20, 64
-LOG_COMPLETIONS = "log the completions with prompts and rewards (TRL: log_completions=True)"
+_OF_TRL = "TRL: log_completions=True"
+LOG_COMPLETIONS = f"log the completions with prompts and rewards ({_OF_TRL})"
 _LOGGED_BY = {
     "verl": "trainer.rollout_data_dir=FOLDER",
     "groupwise": "groupwise-lab train --set rollouts_every=1",
@@ -350,8 +351,8 @@ def log_completions(record: RunRecord) -> str:
     """What to do for completions: give those beside the log that were left out, else log them, by
     the run's own trainer where it is known.
     """
-    setting = _LOGGED_BY.get(str(record.config.value("framework")), "TRL: log_completions=True")
-    return record.unread or f"log the completions with prompts and rewards ({setting})"
+    setting = _LOGGED_BY.get(str(record.config.value("framework")), _OF_TRL)
+    return record.unread or LOG_COMPLETIONS.replace(_OF_TRL, setting)
 
 
 @frozen

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from rich.console import Console
 from tests.cases import each_case
@@ -22,6 +24,7 @@ from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
+from groupwise.examples import trl_run
 from groupwise.pages.text import print_run_plan
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
@@ -85,6 +88,53 @@ def test_the_batch_in_one_line(batch: StepBatch, said: str) -> None:
     assert batch.said == said
 
 
+@each_case(
+    ("rate", "budget", "said"),
+    [
+        (0.25, 1001, "1,001 rollouts buy 250 safe groups of 4, with 1 left over."),
+        (0.25, 64, "64 rollouts buy 16 safe groups of 4."),
+        (
+            0.02,
+            64,
+            "64 rollouts buy 1 safe group of 35, with 29 left over.",
+        ),
+        (
+            0.02,
+            34,
+            "34 rollouts buy 0 safe groups of 35, with 34 left over.",
+        ),
+    ],
+)
+def test_a_budget_without_components_is_told_in_whole_groups(
+    rate: float, budget: float, said: str
+) -> None:
+    record = log(group_size=4, prompts_per_step=4)
+    record = replace(record, steps=record.steps.with_columns(reward=pl.lit(rate)))
+    answer = plan(record, budget=Budget(budget))
+    assert answer.bought == f" {said}"
+    assert answer.status.endswith(answer.bought)
+    bare = plan(log(), budget=Budget(1001))  # of which no group is known
+    assert bare.status == bare.missing + bare.bought
+    assert "250 safe groups of 4" in bare.bought
+
+
+def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
+    columns = plan(log(group_size=4, prompts_per_step=4)).zero_variance
+    assert columns is not None
+    assert [row.group_size for row in columns.powers] == [8, 16, 32, 64]
+    assert all(row.extrapolated for row in columns.powers)
+    rollouts = plan(trl_run())
+    assert rollouts.zero_variance is not None
+    powers = rollouts.zero_variance.powers
+    assert [(row.group_size, row.extrapolated) for row in powers] == [
+        (size, size > 8) for size in (2, 4, 8, 16, 32, 64)
+    ]
+    shares = [row.share.value for row in powers]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[2] == rollouts.zero_variance.now.value
+    assert "of 2, 4, 16, 32, 64 would 29 %, 53 %, 82 %, 89 %, 94 % (beyond 8" in rollouts.status
+
+
 def test_without_components_rewards_are_told() -> None:
     answer = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
     assert answer.zero_variance is not None
@@ -106,10 +156,13 @@ def test_without_components_rewards_are_told() -> None:
         "pass_rate",
         "smallest_size",
         "dynamic_sampling",
+        "bought",
+        "budget",
         "plan",
         "missing",
         "command",
     }
+    assert (answer.bought, answer.budget) == ("", None)
     unknown = plan(log())
     assert (unknown.zero_variance, unknown.missing) == (None, unknown.status)
     # Of the last six rows two are at 0.5, two at 0.25 and two at 0.75.

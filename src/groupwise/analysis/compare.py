@@ -837,7 +837,7 @@ def compare_runs(
         shown,
         curves,
         comparison,
-        answer if separates is None else (*answer, separates.sentence),
+        (*answer, separates.sentence) if separates else answer,
         differing,
         tuple(notes),
         separates,

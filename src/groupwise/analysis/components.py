@@ -400,7 +400,7 @@ def components_of_file(path: Path, *, level: float | None = None) -> Components 
 
 def components_beside(run: Path | None, *, level: float | None = None) -> Components | None:
     """Return the components that lie beside a run, or None."""
-    place = None if run is None else path_beside(run)
+    place = run and path_beside(run)
     return None if place is None or not place.is_file() else components_of_file(place, level=level)
 
 
@@ -472,7 +472,7 @@ def measure_run(
     about = {
         "run": record.name,
         "model": str(how.model),
-        "adapter": None if how.adapter is None else str(how.adapter),
+        "adapter": how.adapter and str(how.adapter),
         "steps": [int(cast("int", end)) for end in (step.min(), step.max())],
         "groups": estimates.prompts,
         "repeated_visits": sample.repeated,

@@ -202,7 +202,7 @@ class Fitted:
         """Say what the law is, and that its plateau is not settled where the judgement sees the
         metric go on; of a metric that is not judged, where the forecast does.
         """
-        assert self.fit is not None
+        assert self.fit
         said, beside = sentence(self.fit.message), self.beside_the_law
         of_judgement = self.metric == judged.metric
         if no_forecast(judged) or (of_judgement and judged.learning is not Learning.LEARNING):
@@ -539,7 +539,7 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
     lines += _law_lines(fitted.fit, fitted) if fitted.fit.status == "converged" else []
     held_out, caption = fitted.held_out_step.size > 0, ""
     marks: tuple[Mark, ...] = ()
-    if fitted.outlook is not None:
+    if fitted.outlook:
         lines += _forecast_lines(fitted, fitted.outlook)
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)

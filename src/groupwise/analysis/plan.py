@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
+from groupwise.arrays import Float
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import GroupwiseError, InsufficientDataError
@@ -27,6 +28,7 @@ from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_varian
 from groupwise.wording import clean, count, number, sentence, shown_argument
 
 _MOST_FACTS, _LONGEST_FACT = 24, 80
+_SAFE = 4  # rollouts a prompt that no run is shown to lose much by; docs/how-to
 
 
 @frozen
@@ -45,18 +47,16 @@ class GroupSizeEvidence(Plain):
     @property
     def said(self) -> Words:
         """What it comes to, in sentences."""
-        if self.plan is not None:
+        if self.plan:
             return (self.plan.status,)
-        if self.components is not None:
+        if self.components:
             return (self.components.status,)
-        return () if self.rewards is None else (self.rewards.status, self.rewards.batch.said)
+        return (self.rewards.status, self.rewards.batch.said) if self.rewards else ()
 
     def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         shown = Plain.as_dict(self) | {"provenance": shown_provenance(self.provenance)}
-        if (
-            self.plan is not None
-        ):  # the components stand beside it, and no more of its curve than a table shows
+        if self.plan:  # its components stand beside it; of its curve what a table shows
             sizes = set(self.plan.shown_sizes)
             shown["plan"].pop("components", None)
             shown["plan"]["curve"] = [
@@ -70,7 +70,7 @@ def group_size_evidence(
 ) -> GroupSizeEvidence:
     """Collect what a run says of its group size."""
     notes: Words = ()
-    place = None if opened is None else path_beside(opened)
+    place = opened and path_beside(opened)
     if place and place.is_file():
         try:
             if until is None:
@@ -79,7 +79,7 @@ def group_size_evidence(
             notes = ("The variance components beside the run may use later steps and are ignored.",)
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
-    rewards = plan_of_rewards(record, None if opened is None else Path(opened.name or str(opened)))
+    rewards = plan_of_rewards(record, opened and Path(opened.name or str(opened)))
     if rewards.zero_variance is None:
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
     return GroupSizeEvidence(
@@ -90,18 +90,12 @@ def group_size_evidence(
 
 def _planned(record: RunRecord, components: Components, provenance: JsonView) -> GroupSizeEvidence:
     """Plan at the run's own budget."""
-    size, prompts = logged_batch(record)
     notes, plan = list(provenance_notes(provenance)), None
-    if size is None or prompts is None or size < 2:
-        notes.append(
-            "A plan needs B, and G of 2 or more: give --set group_size=G --set prompts_per_step=B."
-        )
-    else:
-        try:
-            plan = plan_from_components(components, Budget(float(size * prompts)), present=size)
-        except GroupwiseError as error:
-            notes.append(sentence(clean(error)))
-    notes += components.notes if plan is None else (*plan.notes, *scaling_notes(record))
+    try:
+        plan = _by_components(record, components)
+    except GroupwiseError as error:
+        notes.append(sentence(clean(error)))
+    notes += (*plan.notes, *scaling_notes(record)) if plan else components.notes
     return GroupSizeEvidence(components, plan, None, tuple(notes), provenance)
 
 
@@ -230,7 +224,7 @@ class StepBatch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "smallest_size", "dynamic_sampling")
+    MORE = ("status", "smallest_size", "dynamic_sampling", "bought")
 
     batch: StepBatch  # of one step
     zero_variance: (
@@ -245,6 +239,21 @@ class RunPlan(Said):
     command: str
     pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
     failure: str = ""  # of the run, where it failed; printed first
+    budget: Budget | None = None  # of a step, where one was given
+
+    @property
+    def bought(self) -> str:
+        """What the budget pays for in whole groups: of four, or of as many as most need for a
+        success; "" without one.
+        """
+        if self.budget is None:
+            return ""
+        size = max(_SAFE, self.smallest_size or 0)
+        groups = count(self.budget.prompts(size), "safe group")
+        return (
+            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {size}"
+            f"{self.budget.left(size)}."
+        )
 
     @property
     def smallest_size(self) -> int | None:
@@ -256,8 +265,8 @@ class RunPlan(Said):
     @property
     def dynamic_sampling(self) -> Interval | None:
         """Groups to draw for one that teaches; None where none does, or it is not logged."""
-        share = None if self.zero_variance is None else self.zero_variance.now
-        if share is None or share.value >= 1:
+        share = self.zero_variance and self.zero_variance.now
+        if not share or share.value >= 1:
             return None
         high = 1 / (1 - share.high) if share.high < 1 else math.inf
         return Interval(1 / (1 - share.value), 1 / (1 - share.low), high, share.level)
@@ -265,31 +274,32 @@ class RunPlan(Said):
     @property
     def status(self) -> str:
         """The answer in one sentence or two."""
-        if self.plan is not None:
+        if self.plan:
             return self.plan.status
         outlook = self.zero_variance
         if outlook is None:
-            return self.missing
-        first, *others = (percent(1 - row.share.value) for row in outlook.shares)
-        larger = ", ".join(
-            f"{teach} at {row.group_size}"
-            for teach, row in zip(others, outlook.shares[1:], strict=True)
-        )
-        smallest = self.pass_rate and (
-            f" At the mean pass rate, {percent(self.pass_rate)}, most groups of "
-            f"{self.smallest_size} have a success."
+            return self.missing + self.bought
+        size = outlook.group_size
+        rows = [row for row in outlook.powers or outlook.shares[1:] if row.group_size != size]
+        sizes = ", ".join(str(row.group_size) for row in rows)
+        others = ", ".join(percent(1 - row.share.value) for row in rows)
+        unseen = "" if outlook.basis == "rewards" else "; smaller ones need completions"
+        success = self.pass_rate and (
+            f" Below a pass rate of {percent(1 - 2 ** (-1 / size))} most groups have no success; "
+            f"at the mean, {percent(self.pass_rate)}, most have one from G = "
+            f"{self.smallest_size} on."
         )
         drawn = self.dynamic_sampling
         times = (
-            "groups without limit"
-            if drawn is None
-            else f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the "
-            "groups"
+            f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the groups"
+            if drawn
+            else "groups without limit"
         )
         return (
-            f"Rewards alone recommend no group size. Late in the log {first} of groups at G = "
-            f"{outlook.group_size} have mixed rewards; {larger} would.{smallest or ''} Dynamic "
-            f"sampling would need {times}."
+            "Rewards alone recommend no group size: late in the log "
+            f"{percent(1 - outlook.now.value)} of groups at G = {size} have mixed rewards, and at "
+            f"{sizes} it would be {others} (beyond {size} extrapolated{unseen}).{success or ''} "
+            f"Dynamic sampling would need {times}.{self.bought}"
         )
 
     def __str__(self) -> str:
@@ -301,8 +311,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     """Return what a run says of its group size.
 
     From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the safe
-    size for the budget and the price of the one in use; without them what rewards alone say, which
-    recommends no size.
+    size for the budget and the price of the one in use; without them what rewards alone say, and
+    what the budget buys at the usual safe size.
 
     Args:
         run: a record, or the path of a run.
@@ -325,36 +335,44 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     judged = getattr(run, "judgement", None) or judge(record)
     held = components_beside(opened)
-    rewards = plan_of_rewards(record, opened, judged)
+    rewards = plan_of_rewards(record, opened, judged, budget)
     if held is None:
         return rewards
+    return replace(rewards, plan=_by_components(record, held, budget), command="")
+
+
+def _by_components(
+    record: RunRecord, components: Components, budget: Budget | None = None
+) -> GroupSizePlan:
+    """Plan for a budget, or else for the run's own."""
     size, prompts = logged_batch(record)
     if budget is None:
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
                 f"expected a group size of at least 2 and the prompts of a step, got {size} and "
-                f"{prompts}: give a budget, or group_size and prompts_per_step"
+                f"{prompts}: give a budget, or --set group_size=G --set prompts_per_step=B"
             )
         budget = Budget(float(size * prompts))
     present = size if size and 2 <= size <= budget.largest_group else None
-    by_components = plan_from_components(held, budget, present=present)
-    return replace(rewards, plan=by_components, command="")
+    return plan_from_components(components, budget, present=present)
 
 
 def plan_of_rewards(
-    record: RunRecord, opened: Path | None, judged: Judgement | None = None
+    record: RunRecord,
+    opened: Path | None,
+    judged: Judgement | None = None,
+    budget: Budget | None = None,
 ) -> RunPlan:
     """Return what rewards alone say, and the command for the rest."""
-    name = "RUN" if opened is None else shlex.quote(str(opened))
+    name = shlex.quote(str(opened or "RUN"))
     first = (
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
     )
     outlook = zero_variance_outlook(record)
-    missing = "" if outlook is not None else NOT_LOGGED
+    missing = "" if outlook else NOT_LOGGED
     share = group_evidence(record).zero_variance if missing else None
     if share and share.known and record.config.value("group_size") is None:
-        late = share.value_T[np.isfinite(share.value_T)]
-        missing = _NEEDS_SIZE.format(percent(float(late[-max(1, len(late) // 4) :].mean())))
+        missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
     return RunPlan(
         batch_in_use(record),
         outlook,
@@ -363,6 +381,7 @@ def plan_of_rewards(
         f"{first}groupwise components {name} --model CHECKPOINT",
         _pass_rate(record),
         judged.fact * judged.alarm if judged else "",
+        budget,
     )
 
 
@@ -372,9 +391,14 @@ def _pass_rate(record: RunRecord) -> float | None:
         reward = record.values(record.column("reward"))
     except GroupwiseError:
         return None
-    reward = reward[np.isfinite(reward)]
-    late = float(reward[-max(1, len(reward) // 4) :].mean()) if len(reward) else 0.0
-    return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
+    late = _late(reward)
+    return late if 0 < late < 1 and np.nanmin(reward) >= 0 and np.nanmax(reward) <= 1 else None
+
+
+def _late(value_T: Float) -> float:
+    """The mean of the last quarter of the rows; 0 without any."""
+    value_T = value_T[np.isfinite(value_T)]
+    return float(value_T[-max(1, len(value_T) // 4) :].mean()) if len(value_T) else 0.0
 
 
 def batch_in_use(record: RunRecord) -> StepBatch:

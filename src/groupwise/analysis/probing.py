@@ -93,7 +93,7 @@ def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -
     """Return what the journal keeps of an experiment that began then, by the monotonic clock."""
     return ProbeResult(
         name,
-        "" if shown.fact is None else shown.fact.name,
+        shown.fact.name if shown.fact else "",
         shown.message,
         shown.value.value,
         shown.value.low,

@@ -60,7 +60,7 @@ class RunReplay(Said):
             return str(self.rewards)
         made, best = self.replay, self.cheapest
         cheaper = "no rule at this group size clearly saves rollouts without more variance"
-        if best is not None:
+        if best:
             cheaper = f"{best.choice} would have given as many with {share_ranged(best.saved())} "
             cheaper += "fewer rollouts"
             if self.gpu_hours is not None:
@@ -73,7 +73,7 @@ class RunReplay(Said):
     @property
     def gpu_hours(self) -> float | None:
         """The GPU-hours of the run, None where they are not known."""
-        return None if self.spent is None else self.spent.gpu_hours
+        return self.spent.gpu_hours if self.spent else None
 
     def __str__(self) -> str:
         """The answer."""

@@ -96,7 +96,7 @@ def margin_of(
         too_fast = any(force.too_fast for force in forces)
         whole = replace(forces[0], force=hull(widened), too_fast=too_fast)
         return fit, whole, hull(margins)
-    assert problem is not None
+    assert problem
     raise problem
 
 

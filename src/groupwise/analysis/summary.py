@@ -252,7 +252,7 @@ def screen_of(
         )
     signs, signals = judged.signs, [*_signals(record, groups, fitted.metric, judged)]
     signals.sort(
-        key=lambda signal: len(signs) if signal.sign is None else signs.index(signal.sign)
+        key=lambda signal: signs.index(signal.sign) if signal.sign else len(signs)
     )  # stable: the usual order else
     small = [
         signal for signal in signals if not _is_beside(signal, fitted)
@@ -298,7 +298,7 @@ def _with_sign(signal: ShownSignal, judged: Judgement) -> ShownSignal:
 
 def _since(judged: Judgement) -> float | None:
     """Return from where a failure is shown: its first sign, or else its own step."""
-    return judged.first_sign.step if judged.first_sign is not None else judged.since_step
+    return judged.first_sign.step if judged.first_sign else judged.since_step
 
 
 def _signal(
@@ -391,7 +391,7 @@ def _place(signal: ShownSignal) -> int:
     """
     if signal.quantity in _OF_TILES:
         return _OF_TILES.index(signal.quantity)
-    return len(_OF_TILES) if signal.sign is None else -1
+    return -1 if signal.sign else len(_OF_TILES)
 
 
 def _chart(
@@ -609,7 +609,7 @@ def summarise(
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
     forecast = None if none_shown else forecast_chart(fitted, points=points)
-    charts: dict[str, tuple[Chart, ...]] = {"forecast": () if forecast is None else (forecast,)}
+    charts: dict[str, tuple[Chart, ...]] = {"forecast": (forecast,) if forecast else ()}
     return Summary(
         name=clean(record.name) or "unnamed run",
         judgement=judgement,
@@ -685,6 +685,6 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
 def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
     notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
-    if fitted.fit is not None:
+    if fitted.fit:
         notes += fitted.fit.notes
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

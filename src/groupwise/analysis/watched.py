@@ -79,7 +79,7 @@ def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
         for column, names in wanted.items()
         if names[0]
     ]
-    return [track for track in tracks if track is not None]
+    return [track for track in tracks if track]
 
 
 def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, str, str]]:
@@ -99,7 +99,7 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
         )
     for behaviour in behaviours_of(record):
         meaning = meaning_of(record, behaviour.quantity)
-        if meaning is not None:
+        if meaning:
             alone = (
                 behaviour.unit == "reward"
                 and seen is not None
@@ -129,7 +129,7 @@ def _track(
         return None
     y_range, beyond = beyond_spikes(value)
     meaning = record.meaning(column)
-    about = (definition_of(meaning) if meaning is not None else "") + beyond
+    about = (definition_of(meaning) if meaning else "") + beyond
     low, high = y_range or useful_range(shown=value) or (0.0, 1.0)
     return Track(
         key, title, unit, clean(column, longest=80), about.strip(), line.x, line.y, (low, high)

@@ -626,7 +626,7 @@ class Program:
     def _usage(self, error: Any) -> str:
         """Return typer's message for a wrong argument, with where to read on."""
         context = getattr(error, "ctx", None)
-        path = context.command_path if context is not None else self.name
+        path = context.command_path if context else self.name
         said = error.format_message().rstrip(".")
         # Of a leaf's own arguments only too many are no error of a kind of its own.
         of_one = context and any(p.name == "run" for p in context.command.params)

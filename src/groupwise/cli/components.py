@@ -155,7 +155,7 @@ def components(
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
     spread = None
-    if engine is not None:
+    if engine:
         spread = Spread(cli.engine_of(engine, workers), shards or 64, gpus_per_task or 0)
     with cli.progress(quiet=as_json) as show:
         saved = measure_run(record, how, partial(show, "taking scores"), spread)
@@ -188,7 +188,7 @@ def _show(saved: SavedComponents, target: Path | None, *, as_json: bool) -> None
         )
         return
     notes = list(provenance_notes(saved.provenance))
-    if target is not None:
+    if target:
         notes.append(
             f"The components are saved in {target}. Run `groupwise plan` on them for a group size"
         )

@@ -58,22 +58,22 @@ def fleet(
     from groupwise.pages.html import made_by
 
     inputs = [path for path in (*paths, opening.config) if path and path.is_file()]
-    if output is not None:
+    if output:
         free_target(output, inputs, force=True, endings=(".csv",))
         check_table(output)
-    if page is not None:
+    if page:
         ours = (
             page.is_file() and MARK.encode() in page.read_bytes()[:_HEAD]
         )  # a page that this command made
         free_target(page, inputs, force=force or ours, endings=(".html",))
-    written = [path for path in (output, page) if path is not None]
+    written = [path for path in (output, page) if path]
     hook = webhook_of(webhook)
     workers_of = cli.engine_of(engine, workers)
     with cli.progress(quiet=as_json) as show:
         judged = judge_fleet(
             paths, opening.asked, workers_of, seconds=limit, without=written, progress=show
         )
-    if page is not None:
+    if page:
         made = made_by(cli.typed_arguments([*paths, *inputs, *written]))
         write_whole(page, fleet_page(judged, provenance=made), force=True)
     if as_json:
@@ -82,7 +82,7 @@ def fleet(
         print_fleet(judged, cli.out_console())
     if hook is not None and _send(hook, judged, output, fail_on):
         written = written[output is not None :]  # the next call sends what did not arrive
-    elif output is not None:
+    elif output:
         write_table(output, judged.runs)
     if not as_json:
         cli.print_lines(*(f"The {_KINDS[path.suffix.lower()]}: {path}" for path in written))

@@ -49,9 +49,7 @@ def plan(
         judged = cli.judgement_of(record)
         held = components_beside(source, level=level)
         if held is None:
-            if budget is not None:
-                typer.echo("groupwise: --budget is not used: rewards alone plan nothing", err=True)
-            _show_rewards(record, source, judged, as_json=as_json)
+            _show_rewards(record, source, judged, budget, as_json=as_json)
             return
         from groupwise.analysis.plan import batch_in_use, scaling_notes
 
@@ -78,24 +76,28 @@ def plan(
         if judged is None:
             raise
         typer.echo(f"groupwise: {error}. From rewards alone:", err=True)
-        _show_rewards(record, source, judged, as_json=as_json)
+        _show_rewards(record, source, judged, budget, as_json=as_json)
         return
     if not as_json:
         print_plan(group_plan, notes, cli.out_console(), judged)
         return
     cli.print_json(
-        ({} if judged is None else cli.stands(judged))
+        (cli.stands(judged) if judged else {})
         | group_plan.as_dict()
         | {"notes": list(dict.fromkeys((*group_plan.notes, *notes)))}
     )
 
 
-def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json: bool) -> None:
+def _show_rewards(
+    record: RunRecord, source: Path, judged: Judgement, amount: float | None, *, as_json: bool
+) -> None:
     """Print what rewards alone say, and the command for the rest."""
     from groupwise.analysis.plan import plan_of_rewards
+    from groupwise.estimators.best_group_size import Budget
     from groupwise.pages.text import print_run_plan
 
-    plan = plan_of_rewards(record, source, judged)
+    budget = None if amount is None else Budget(amount)
+    plan = plan_of_rewards(record, source, judged, budget)
     if as_json:
         cli.print_json(cli.stands(judged) | plan.as_dict())
     else:

@@ -57,7 +57,7 @@ def report(
     target = output if output is not None or as_json else DEFAULT
     configs = [opening.config] if opening.config else []
     inputs = [*runs, *map(path_beside, runs), *configs]
-    if target is not None:
+    if target:
         free_target(target, inputs, force=force)
     room = page_room(len(runs), completions)
     summaries = []
@@ -79,7 +79,7 @@ def report(
                 )
             )
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
-        if target is not None:
+        if target:
             step("drawing")
             free_target(target, inputs, force=force)
             write_whole(target, render(summaries, provenance=made), force=force)

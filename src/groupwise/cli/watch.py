@@ -127,7 +127,7 @@ def _serve(
             f"http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
             flush=True,
         )
-        on_change = None if hook is None else hook.change
+        on_change = hook.change if hook else None
         serve(Hub(followers, metric=metric, level=level, tell=on_change), bound, token)
     finally:
         bound.close()

@@ -165,7 +165,7 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
             else _open(look.evidence, look.progress)
         )
     fall = fall_of(look.evidence)
-    if worst is not None and fall is not None and fall.lasts:
+    if worst and fall and fall.lasts:
         if worst.check in _OF_FALLS:
             return _of_fall(look, worst)
         # Numbers that ended long after the reward had gone do not explain it.
@@ -173,10 +173,10 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
         if worst.check == numerics.FINITE and late > reach_of(look.evidence):
             answers = {**look.answers, worst.check: replace(worst, facts=())}
             return _of_fall(replace(look, answers=answers), answers[instability.COLLAPSE])
-    worst = None if worst is None else _in_place_of(look, worst)
-    if worst is not None and worst.check == hacking.NAME:
+    worst = worst and _in_place_of(look, worst)
+    if worst and worst.check == hacking.NAME:
         return _of_hack(look, worst)
-    if worst is not None:
+    if worst:
         return _of_finding(look, worst)
     progress = look.progress
     learning, since = progress.learning, progress.since or 0

@@ -98,6 +98,11 @@ class Budget(Plain):
         prompts = _whole(self.amount / (self.prompt_cost + self.rollout_cost * group_size))
         return prompts if self.prompt_pool is None else np.minimum(prompts, self.prompt_pool)
 
+    def left(self, group_size: int) -> str:
+        """What groups of this size leave over, in words; "" for nothing."""
+        rest = self.amount - self.spent(np.array([group_size]))[0]
+        return "" if np.isclose(rest, 0) else f", with {rest:,.3g} left over"
+
     def spent(self, group_size: Sizes) -> Float:
         """What a step with groups of each of these sizes costs."""
         return self.prompts_of(group_size) * (self.prompt_cost + self.rollout_cost * group_size)
@@ -181,7 +186,7 @@ class GroupSizePlan(Said):
     def shown_sizes(self) -> list[int]:
         """The group sizes that a short table shows: powers of two, and those it speaks of."""
         spoken = {self.group_size, self.next_update, *self.safe_sizes}
-        spoken |= {self.present.group_size} if self.present is not None else set()
+        spoken |= {self.present.group_size} if self.present else set()
         powers = {2**k for k in range(1, max(64, 8 * self.group_size).bit_length())}
         return sorted((spoken | powers) & {point.group_size for point in self.curve})
 
@@ -363,7 +368,7 @@ class _PlanQuestion:
     @property
     def surely(self) -> float:
         """The lower end of |g|^2."""
-        return 0.0 if self.norm2 is None else max(self.norm2.low, 0.0)
+        return max(self.norm2.low, 0.0) if self.norm2 else 0.0
 
 
 def _drawn_components(components: Components) -> Float:
@@ -385,7 +390,8 @@ def _sizes(budget: Budget, present: int | None) -> Sizes:
             f"the group size in use has to lie between 2 and {most:,}, which the budget pays for; "
             f"got {present}"
         )
-    several = np.arange(2, most + 1)[budget.prompts_of(np.arange(2, most + 1)) >= 2]
+    several = np.arange(2, most + 1)
+    several = several[budget.prompts_of(several) >= 2]
     most = int(several[-1]) if len(several) else most
     doublings = max(math.log2(most / EVERY_SIZE_UP_TO), 0.0)
     large = np.geomspace(EVERY_SIZE_UP_TO, most, 2 + int(_STEPS_A_DOUBLING * doublings))
@@ -409,7 +415,7 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
     place = int(np.searchsorted(size, chosen))
     least = float(error[place])
     critical, speed, doubled, factor = None, None, None, None
-    if question.norm2 is not None:
+    if question.norm2:
         rollouts = float(chosen * budget.prompts(chosen))
         value, low, high = (
             rollouts * least / end if end > 0 else math.inf
@@ -457,7 +463,7 @@ def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
     own, theirs = question.error(both)
     now = float(lost(question.values[None])[0])
     intervals, components = [Interval(now, now, now)], question.components
-    if components is not None and components.prompts > 2 and present != chosen:
+    if components and components.prompts > 2 and present != chosen:
         level, pseudo = components.level, components.independent_BC[:, :_DRAWN]
         drawn = lost(_drawn_components(components))
         ends = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2])
@@ -482,8 +488,9 @@ def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
 
 def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
     """What to know before the plan is followed."""
-    if components is not None:
-        yield from (() if components.vp.distinguishable else (f"{components.vp.status}.",))
+    if components:
+        if not components.vp.distinguishable:
+            yield f"{components.vp.status}."
         yield from components.notes
     if budget.prompt_pool is not None:
         yield f"Prompts are drawn without replacement from {budget.prompt_pool:,}."
@@ -491,13 +498,12 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
 
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
-    rest = plan.budget.amount - plan.budget.spent(np.array([plan.group_size]))[0]
-    left = "" if np.isclose(rest, 0) else f", with {rest:,.3g} left over"
     yield (
         f"A group size of {plan.group_size} is safe for a whole run: however much prompts' "
         f"gradients come to differ, the error of an update stays within {percent(plan.excess)} of "
         f"that of the best size. {plan.budget.amount:,.10g} {plan.budget.unit} then give "
-        f"{plan.group_size} rollouts of each of {count(plan.prompts, 'prompt')}{left}. The next "
+        f"{plan.group_size} rollouts of each of {count(plan.prompts, 'prompt')}"
+        f"{plan.budget.left(plan.group_size)}. The next "
         f"update has its smallest error at a group size of {plan.next_update:,}."
     )
     if plan.present and plan.present.group_size != plan.group_size:

@@ -25,6 +25,7 @@ from groupwise.plain import Plain, frozen
 from groupwise.wording import share_ranged
 
 _LEVEL = 0.95  # of intervals
+_POWERS = (2, 4, 8, 16, 32, 64)
 _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta law
 
 
@@ -54,6 +55,8 @@ class ZeroVarianceOutlook(Plain):
     # rewards: of each rollout or each group; shares: of rows, with or without the mean reward
     basis: str
     shares: tuple[ZeroVarianceShare, ...]  # at G, 2G and 4G
+    # at 2, 4, ..., 64; without rewards at those beyond G alone, of smaller groups no column tells
+    powers: tuple[ZeroVarianceShare, ...] = ()
 
     @property
     def now(self) -> Interval:
@@ -100,7 +103,7 @@ def zero_variance_of_columns(
     """
     share = floats(equal_T)
     mean = None if mean_T is None else floats(mean_T)
-    usable = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
+    usable = np.isfinite(share if mean is None else share + mean)
     share, mean = share[usable], None if mean is None else mean[usable]
     if group_size < 2:
         raise InvalidArgumentError(
@@ -183,8 +186,11 @@ class RewardCounts:
     def outlook(self) -> ZeroVarianceOutlook:
         """Return the shares at the usual size and beyond."""
         size = self.usual_size
-        rows = tuple(self.share_at(times * size, _LEVEL) for times in (1, 2, 4))
-        return ZeroVarianceOutlook(size, len(self.size_P), "rewards", rows)
+        rows = (
+            tuple(self.share_at(other, _LEVEL) for other in sizes)
+            for sizes in ((size, 2 * size, 4 * size), _POWERS)
+        )
+        return ZeroVarianceOutlook(size, len(self.size_P), "rewards", *rows)
 
     def share_at(self, group_size: int, level: float) -> ZeroVarianceShare:
         """Return the share at a size: over all subsets of groups that are as large, without
@@ -252,12 +258,12 @@ def _of_shares(
         by_groups = wilson(min(float(share_T.mean()) * count, count), count, level=_LEVEL)
         now = hull([now, by_groups])
     mean = None if mean_T is None else float(mean_T.mean())
-    shares = (
-        ZeroVarianceShare(size, now, extrapolated=False),
-        _extrapolated(now, mean, size, 2 * size),
-        _extrapolated(now, mean, size, 4 * size),
+    larger, powers = (
+        tuple(_extrapolated(now, mean, size, other) for other in sizes if other > size)
+        for sizes in ((2 * size, 4 * size), _POWERS)
     )
-    return ZeroVarianceOutlook(size, count if groups is not None else rows, "shares", shares)
+    shares = (ZeroVarianceShare(size, now, extrapolated=False), *larger)
+    return ZeroVarianceOutlook(size, rows if groups is None else count, "shares", shares, powers)
 
 
 def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> ZeroVarianceShare:
@@ -333,7 +339,7 @@ def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
     return times[tied].astype(float), pair[tied] // len(values)
 
 
-SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+SIZES = {part * 2**power for part in (2, 3) for power in range(7)}
 
 
 @frozen
@@ -404,8 +410,8 @@ def reward_statistics(
         column[kept] for column in group_columns(groups.sorted(reward), groups)
     )
     within, between = (
-        mean_interval(variance_P, level=level),
-        mean_interval(_between_pseudo(mean_P, variance_P / size), level=level),
+        mean_interval(part_P, level=level)
+        for part_P in (variance_P, _between_pseudo(mean_P, variance_P / size))
     )
     common = int(size[0]) if (size == size[0]).all() else None
     notes = [f"{int((~kept).sum())} groups of one rollout were left out."] if not kept.all() else []

@@ -134,11 +134,9 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path
 ) -> None:
     text = shown(capsys, "plan", str(trl_run))
-    assert cli.main(["plan", str(trl_run), "--budget", "64"]) == 0
-    assert capsys.readouterr() == (
-        text,
-        "groupwise: --budget is not used: rewards alone plan nothing\n",
-    )
+    budgeted = shown(capsys, "plan", str(trl_run), "--budget", "64")
+    assert budgeted.replace(" 64 rollouts buy 16 safe groups of 4.", "") == text
+    assert budgeted != text
     answer = printed(capsys, "plan", str(trl_run))
     outlook = zero_variance_outlook(run_record(trl_run))
     assert outlook is not None

@@ -285,9 +285,8 @@ class RunPlan(Said):
         others = ", ".join(percent(1 - row.share.value) for row in rows)
         unseen = "" if outlook.basis == "rewards" else "; smaller ones need completions"
         success = self.pass_rate and (
-            f" Below a pass rate of {percent(1 - 2 ** (-1 / size))} most groups have no success; "
-            f"at the mean, {percent(self.pass_rate)}, most have one from G = "
-            f"{self.smallest_size} on."
+            f" Below a pass rate of {percent(1 - 2 ** (-1 / size))} most lack a success; at the "
+            f"mean, {percent(self.pass_rate)}, most groups of {self.smallest_size} have one."
         )
         drawn = self.dynamic_sampling
         times = (
@@ -296,10 +295,9 @@ class RunPlan(Said):
             else "groups without limit"
         )
         return (
-            "Rewards alone recommend no group size: late in the log "
-            f"{percent(1 - outlook.now.value)} of groups at G = {size} have mixed rewards, and at "
-            f"{sizes} it would be {others} (beyond {size} extrapolated{unseen}).{success or ''} "
-            f"Dynamic sampling would need {times}.{self.bought}"
+            f"Rewards recommend no size: {percent(1 - outlook.now.value)} of late groups of {size} "
+            f"are mixed, and {others} would be at {sizes} (beyond {size} extrapolated{unseen})."
+            f"{success or ''} Dynamic sampling needs {times}.{self.bought}"
         )
 
     def __str__(self) -> str:

@@ -163,7 +163,7 @@ def test_the_screen_says_the_best_first(
     assert main(["sweep", "settings.yaml", "-o", "out"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(
-        "Best of 2: learning_rate 0.2, at 0.797 in 2 runs. Learning_rate 0.2 is above "
+        "Best of 2: learning_rate 0.2, at 0.797 in 2 runs. learning_rate 0.2 is above "
         "learning_rate 0.1: "
     )
     assert lines[1] == "4 of 4 trainings done."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -221,6 +222,21 @@ def test_answers_name_runs_as_they_can_be_asked_about(served: Folders) -> None:
     assert not [text for text in texts if str(served.folders[0]) in text]
 
 
+def test_runs_of_several_folders_are_named_with_their_folder(
+    served: Folders, tmp_path: Path
+) -> None:
+    """Of two folders that hold a run of one name each is reached; so is a folder by its own."""
+    other = tmp_path / "other"
+    shutil.copytree(served.folders[0] / "good", other / "good")
+    both = Folders([*served.folders, other])
+    for folder in both.folders:
+        run = f"{folder.name}/good"
+        assert both._place(run) == str(folder / "good")
+        (answer,) = json.loads(both.call("fleet", {"folder": run})[0])["runs"]
+        assert answer["path"].startswith(run)
+    assert both._place("other") == str(other)
+
+
 def test_every_argument_of_a_call_becomes_a_word_of_the_command(served: Folders) -> None:
     given = {"run": LOG, "until": 20, "settings": {"group_size": 8, "model": "m"}, "detail": True}
     assert served._words(TOOLS["judge"], given) == [
@@ -297,9 +313,10 @@ def test_an_answer_is_cut_where_it_is_long() -> None:
         (250, 1, 10, (200, 10)),
         (8, 1, 900, (8, 400)),
         (100, 1, 100, (30, 100)),
-        (12, 1, 900, (8, 300)),
-        (8, 3, 900, (4, 200)),
-        (8, 9, 900, (1, 60)),
+        (12, 1, 900, (8, 400)),
+        (8, 3, 900, (3, 400)),
+        (8, 9, 900, (1, 400)),
+        (8, 30, 900, (1, 60)),
     ],
 )
 def test_an_answer_keeps_as_much_as_has_room(

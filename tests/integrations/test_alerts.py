@@ -149,6 +149,16 @@ def test_a_state_is_told_once_until_it_changes_and_its_id_stays(receiver: Receiv
     assert ids[1] == ids[3] != ids[4]
 
 
+def test_an_alarm_without_a_step_has_an_id_by_what_it_says(receiver: Receiver) -> None:
+    """Two alarms of a run that says "nothing learnt in N steps" are two."""
+    hook = quick(receiver)
+    for state, rows in (("warning", 40), ("ok", 50), ("warning", 60)):
+        said = {"state": state, "since_step": None, "headline": f"nothing learnt in {rows} steps"}
+        hook.change("run", FACTS | said)
+    hook.close(10)
+    assert len({json.loads(body)["id"] for _, body, _ in receiver.taken}) == 3
+
+
 def test_the_rate_is_kept(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)

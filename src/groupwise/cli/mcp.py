@@ -35,7 +35,7 @@ _LEFT_OUT = frozenset(
     ("schema", "checks", "actions", "notes", "settings", "reward")
 )  # of a brief answer
 # entries of a list and letters of a text, until an answer is short enough
-_SIZES = ((2000, 4000), (200, 1000), (30, 400), (8, 300), (4, 200), (1, 60))
+_SIZES = ((2000, 4000), (200, 1000), (30, 400), (8, 400), (3, 400), (1, 400), (1, 60))
 _CHANGES = ("os.", "shutil.", "subprocess.", "socket.")  # events of Python, but for those below
 _READS = ("os.listdir", "os.scandir", "os.walk", "os.putenv", "os.unsetenv")
 _MAPS = "/proc/self/maps"  # in which the libraries that count threads are looked for
@@ -99,8 +99,9 @@ class Folders:
     def _without_place(self, text: str) -> str:
         """Return a text without where the folders are, so that a path in it can be asked about."""
         for folder in filter(lambda folder: folder.name, self.folders):
+            named = f"{folder.name}/" if self.folders[1:] else ""
             for place in (str(folder), to_json(str(folder))[1:-1]):
-                text = text.replace(f"{place}/", "").replace(place, folder.name)
+                text = text.replace(f"{place}/", named).replace(place, folder.name)
         return text
 
     def _words(self, tool: Tool, given: JsonView) -> list[str]:
@@ -138,9 +139,10 @@ class Folders:
         """Return the whole path of a run, and refuse what leads elsewhere."""
         path, sign, part = _text(text).partition("#")
         for folder in self.folders if ".." not in Path(path).parts else ():
-            place = (folder / path).resolve()
-            if place.is_relative_to(folder) and (place.is_file() or place.is_dir()):
-                return f"{place}{sign}{part}"
+            for start in (folder.parent, folder):  # answers name the folder first
+                place = (start / path).resolve()
+                if place.is_relative_to(folder) and (place.is_file() or place.is_dir()):
+                    return f"{place}{sign}{part}"
         raise InvalidArgumentError(
             f"expected a run in {', '.join(folder.name for folder in self.folders)}, got "
             f"{clean(text)!r}, which is not there"

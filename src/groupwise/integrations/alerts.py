@@ -79,7 +79,8 @@ class Webhook:
         if state == (was or State.OK):
             return
         texts = {name: clean(judged[name], longest=_LONGEST) for name in _TEXTS}
-        digest = hashlib.sha256(f"{place}\0{state}\0{since}".encode(errors="replace"))
+        mark = judged["headline"] if since is None else since
+        digest = hashlib.sha256(f"{place}\0{state}\0{mark}".encode(errors="replace"))
         alert = {"id": digest.hexdigest()[:32], "run": clean(run), "state": state, "was": was}
         with self._lock:
             self.lost += len(self._waiting) == _MOST_WAITING

@@ -145,7 +145,7 @@ class MathVerify:
         check_limit(limit)
         if find_spec("math_verify") is None:
             raise GroupwiseError(
-                "expected math-verify to be installed: pip install 'groupwise[math]'"
+                "expected math-verify to be installed: pip install 'groupwise-lab[math]'"
             )
         self.limit, self.timeouts = limit, 0
         self._worker = Worker()
@@ -160,7 +160,7 @@ class MathVerify:
         if first is None or "error" in first:
             raise GroupwiseError(
                 "expected math-verify to start, got nothing from it: reinstall it with pip install "
-                "'groupwise[math]'"
+                "'groupwise-lab[math]'"
             )
         answer, _ = self._worker.ask({"gold": gold, "found": text}, limit=self.limit)
         self.timeouts += answer is None

@@ -26,9 +26,10 @@ def runs_of(**columns: str) -> list[dict[str, str]]:
     [
         (runs_of(lr="1e-5 1e-5 1e-5 3e-6 3e-6"), "11100", "lr", 1 / 10),
         (runs_of(lr="1e-5 1e-5 3e-6 3e-6"), "1100", "lr", 2 / 6),
-        (runs_of(lr="9e-6 1e-5 2e-5 3e-5 1e-4"), "11100", "lr", 2 / 10),  # below a limit
-        (runs_of(lr="1 2 3 4 5 6"), "111000", "lr", 2 / 20),
-        (runs_of(lr="1 2 3 4 5 6"), "110001", None, None),  # no limit separates them
+        (runs_of(lr="9e-6 1e-5 2e-5 3e-5 1e-4"), "11100", "lr", 3 / 10),  # neighbours
+        (runs_of(lr="1 2 3 4 5 6"), "111000", "lr", 4 / 20),
+        (runs_of(lr="1e-6 1e-6 1e-5 1e-5 1e-4 1e-4"), "001100", "lr", 3 / 15),  # in the middle
+        (runs_of(lr="1 2 3 4 5 6"), "110001", None, None),  # no neighbours
         (runs_of(loss="a a b b c c c c"), "11110000", "loss", 2 / 70),
         (runs_of(loss="a b c d e"), "11100", None, None),  # each its own: luck does it always
         (runs_of(lr="1 1 1 2 2", beta="0 0 1 1 0"), "11100", "lr", 2 / 10),

@@ -99,8 +99,9 @@ def separation(
         seen = {*results}
         won = tuple(value for value in order if (value, True) in seen)
         lost = tuple(value for value in order if (value, False) in seen)
-        apart = not {*won} & {*lost} and len(order) <= _MOST_WORDS
-        if tuple(order) in (won + lost, lost + won) if numeric else apart:
+        first = order.index(won[0])
+        near = won == tuple(order[first : first + len(won)])
+        if not {*won} & {*lost} and (near if numeric else len(order) <= _MOST_WORDS):
             runs_of = Counter(value for value, _ in results)
             ways = _splits([runs_of[value] for value in order], successes, numeric=numeric)
             chance = len(tried) * ways / math.comb(len(runs), successes)
@@ -120,11 +121,12 @@ def _ordered(values: set[str]) -> tuple[list[str], bool]:
 
 
 def _splits(sizes: Sequence[int], successes: int, *, numeric: bool) -> int:
-    """Return in how many ways the runs of some values, which lie below or above a limit where
-    they are numbers, are so many.
+    """Return in how many ways the runs of some values, which are neighbours where they are
+    numbers, are so many.
     """
     if numeric:
-        return sum(successes in accumulate(way) for way in (sizes, sizes[::-1]))
+        ends = {0, *accumulate(sizes)}
+        return sum(end + successes in ends for end in ends)
     ways = [1] + [0] * successes
     for size in sizes:
         for total in range(successes, size - 1, -1):

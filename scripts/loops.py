@@ -8,7 +8,9 @@ model, `logger` its own logger driven with numbers of ours, `source` lines made 
 formats. A driver leaves its files and `truth.json` in a folder; `loops_results.tsv` has what was
 equal, and `docs/reference/trainers.md` is made from it. Environments stand on top of the one that
 runs this script and stay in build/loops; what has not changed is not run again, and the results of
-what was not run here stay as they were, with their dates.
+what was not run here stay as they were, with their dates. What could not be run, or not installed,
+says so behind the date of its last run (its output.txt says why), and the exit code is 1 until it
+runs again.
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ from groupwise.series.staleness import UnknownSettingError, lag_of
 ROOT = Path(__file__).resolve().parent.parent
 HOME, DRIVERS = ROOT / "build" / "loops", ROOT / "scripts" / "loop_drivers"
 TABLE, RESULTS = ROOT / "scripts" / "loops.tsv", ROOT / "scripts" / "loops_results.tsv"
-COLUMNS = ("name", "system", "version", "how", "log", "equal", "unknown", "different", "date")
+KEYS, FACTS = ("name", "system", "version", "how", "log"), ("equal", "unknown", "different")
+COLUMNS = (*KEYS, *FACTS, "trouble", "date")
 PATIENCE = 3600  # seconds that a driver may take
+NOT_INSTALLED, NOT_RUN = "could not be installed", "could not be run"
 CLOSE = 1e-6  # beside half a unit of the last digit that a log prints
 Row = Mapping[str, str]
 
@@ -49,37 +53,55 @@ Row = Mapping[str, str]
 def main() -> None:
     """Run what has changed, and write the table of all results."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", default=[], help="names of rows of loops.tsv")
+    rows = list(table_rows(TABLE))
+    names = [row["name"] for row in rows]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="NAME", help="of loops.tsv")
     parser.add_argument("--again", action="store_true", help="also what has not changed")
     options = parser.parse_args()
-    rows = list(table_rows(TABLE))
-    failures = 0
+    troubles: dict[str, str] = {}
     for row in rows:
-        folder = HOME / row["name"]
-        stamp = folder / "done"
+        stamp = HOME / row["name"] / "done"
         if (options.only and row["name"] not in options.only) or (
             not options.again and stamp.exists() and stamp.read_text() == fingerprint(row)
         ):
             continue
         print(f"{row['name']}: ", end="", flush=True)
-        trouble = ran(row, folder) if prepared(row) else "its packages cannot be installed"
-        print(trouble or "ran", flush=True)
-        if not trouble:
-            stamp.write_text(fingerprint(row))
-    before = list(table_rows(RESULTS))
-    results: list[Row] = []
-    for row in rows:
-        if (HOME / row["name"] / "done").exists():
-            results += compared(row, HOME / row["name"] / "run")
-        else:
-            results += [old for old in before if old["name"] == row["name"]]
-    failures = sum(bool(result["different"]) for result in results)
+        stamp.unlink(missing_ok=True)
+        troubles[row["name"]] = ran(row, HOME / row["name"]) if prepared(row) else NOT_INSTALLED
+        print(troubles[row["name"]] or "ran", flush=True)
+    results = list(collected(rows, troubles))
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
         table.writeheader()
         table.writerows(results)
-    print(f"{len(results)} logs, {failures} with something different: {RESULTS.name}")
-    sys.exit(bool(failures))
+    different = sum(bool(result["different"]) for result in results)
+    missing = [
+        len({result["name"] for result in results if result["trouble"].startswith(how)})
+        for how in (NOT_INSTALLED, NOT_RUN)
+    ]
+    logs = sum(bool(result["log"]) for result in results)
+    print(
+        f"{logs} logs, {different} with something different; of {len(rows)} programs "
+        f"{missing[0]} could not be installed and {missing[1]} not be run: {RESULTS.name}"
+    )
+    sys.exit(bool(different or any(missing)))
+
+
+def collected(rows: Sequence[Row], troubles: Mapping[str, str]) -> Iterator[Row]:
+    """The results of what stands in the folders, and the last ones of what does not; what did not
+    run now keeps those, with its trouble and today's date.
+    """
+    before = list(table_rows(RESULTS))
+    today = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    for row in rows:
+        trouble = troubles.get(row["name"], "")
+        if not trouble and (HOME / row["name"] / "done").exists():
+            yield from compared(row, HOME / row["name"] / "run")
+            continue
+        now = {"trouble": f"{trouble}, {today}"} if trouble else {}
+        last = [old | now for old in before if old["name"] == row["name"]]
+        never = {name: row.get(name, "") for name in COLUMNS} | now
+        yield from last or ([never] if now else [])
 
 
 def fingerprint(row: Row) -> str:
@@ -118,7 +140,7 @@ def prepared(row: Row) -> bool:
 
 
 def ran(row: Row, folder: Path) -> str:
-    """Run a driver in its environment; what went wrong, "" for nothing."""
+    """Run a driver in its environment, and leave a stamp; what went wrong, "" for nothing."""
     shutil.rmtree(folder, ignore_errors=True)
     (folder / "run").mkdir(parents=True)
     driver, *arguments = shlex.split(row["driver"])
@@ -136,8 +158,13 @@ def ran(row: Row, folder: Path) -> str:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return f"it takes longer than {PATIENCE} s"
-    return f"ended with {done.returncode}: {folder / 'output.txt'}" if done.returncode else ""
+            return f"{NOT_RUN} (longer than {PATIENCE} s)"
+    if done.returncode:
+        return f"{NOT_RUN} (exit code {done.returncode})"
+    if not (folder / "run" / "truth.json").exists():
+        return f"{NOT_RUN} (it left no truth.json)"
+    (folder / "done").write_text(fingerprint(row))
+    return ""
 
 
 def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
@@ -159,6 +186,7 @@ def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
             "equal": ", ".join(right),
             "unknown": ", ".join(unknown),
             "different": "; ".join(wrong),
+            "trouble": "",
             "date": dt.datetime.fromtimestamp(written, tz=dt.UTC).date().isoformat(),
         }
 

@@ -298,15 +298,17 @@ def runs_of_trainers() -> list[str]:
         "",
         (
             "The last `make loops`: what is read of each log beside what the program itself "
-            "computed, value by value."
+            "computed, value by value. What could not be run since then says so behind the date "
+            "of its last run."
         ),
         "",
-        "| system | version | what ran | log | equal | not in the log | different | date |",
+        "| system | version | what ran | log | equal | not in the log | different | last run |",
         "|---|---|---|---|---|---|---|---|",
         *(
-            f"| {row['system']} | {row['version']} | {how[row['how']]} | {row['log']} "
-            f"| {row['equal']} | {row['unknown'] or '–'} | {row['different'] or '–'} "
-            f"| {row['date']} |"
+            f"| {row['system']} | {row['version'] or '–'} | {how[row['how']]} "
+            f"| {row['log'] or '–'} | {row['equal'] or '–'} | {row['unknown'] or '–'} "
+            f"| {row['different'] or '–'} "
+            f"| {'; '.join(filter(None, (row['date'] or 'never', row['trouble'])))} |"
             for row in table_rows(ROOT / "scripts" / "loops_results.tsv")
         ),
     ]

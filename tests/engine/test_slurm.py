@@ -141,14 +141,22 @@ def test_a_driver_that_is_ended_cancels_its_jobs_and_leaves_no_mailbox(cluster: 
 def test_what_a_killed_driver_left_goes_at_the_next_start_and_what_lives_stays(
     cluster: Cluster,
 ) -> None:
-    for name, age in (("dead", 3600), ("alive", 0)):
+    hour = time.time() - 3600
+    for name, age in (("dead", 3600), ("stopped", 500), ("alive", 0)):
         (on_slurm._HOME / name / "1").mkdir(parents=True)
         alive = on_slurm._HOME / name / "alive"
         alive.touch()
         os.utime(alive, (time.time() - age, time.time() - age))
+    for name in ("unborn", "born"):  # killed before its first sign of life, and about to give it
+        (on_slurm._HOME / name).mkdir()
+        (on_slurm._HOME / name / "function").touch()
+    os.utime(on_slurm._HOME / "unborn", (hour, hour))
+    os.utime(on_slurm._HOME / "alive", (hour, hour))
     assert Engine("slurm", 1).map(work.square, {"two": 2})[0].value == 4
-    assert [folder.name for folder in on_slurm._HOME.iterdir()] == ["alive"]
-    assert "--name=groupwise-dead" in cluster.cancelled
+    assert {folder.name for folder in on_slurm._HOME.iterdir()} == {"alive", "stopped", "born"}
+    names = {name for name in cluster.cancelled if name.startswith("--name=groupwise-")}
+    assert {"--name=groupwise-dead", "--name=groupwise-unborn"} <= names
+    assert names.isdisjoint({f"--name=groupwise-{name}" for name in ("alive", "stopped", "born")})
 
 
 @pytest.mark.parametrize("file", ["function", "in-1"])

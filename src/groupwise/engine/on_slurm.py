@@ -31,7 +31,7 @@ _MINUTES = 24 * 60  # of a job; SBATCH_TIMELIMIT overrides it
 _LOOK = 0.02  # seconds between looks at a mailbox
 _BEAT = 5.0  # seconds between signs of life
 _SILENT = 3 * _BEAT  # seconds without one after which a worker is given up, or asked after
-_ORPHANED = 600.0  # seconds without one of the driver's after which a worker ends
+_ORPHANED = 600.0  # seconds without one of the driver's after which all that it left ends
 _REMOVALS = 250
 _FUNCTION, _ALIVE, _END = "function", "alive", "end"
 
@@ -120,7 +120,7 @@ class SlurmCrew:
             self._ended = threading.Event()
             threading.Thread(target=_live, args=(self._folder, self._ended), daemon=True).start()
             self._term: Any = signal.getsignal(signal.SIGTERM)
-            if threading.current_thread() is threading.main_thread():
+            with suppress(ValueError):  # of a thread other than the main one
                 signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
             _put(self._folder / _FUNCTION, function)
             self._executor = submitit.AutoExecutor(folder=self._folder / "log")
@@ -142,8 +142,8 @@ class SlurmCrew:
                 f"expected GPUs for a worker ({gpus}), got none on this machine, and no SLURM: "
                 "leave --gpus-per-task out"
             )
-        self._needs, self._hired, self._asked = (cpus, memory), 0, time.monotonic()
-        self._remove_orphans()
+        self._needs, self._asked = (cpus, memory), time.monotonic()
+        _remove_orphans(self._folder.stat().st_mtime_ns)
 
     def most(self, wanted: int | None) -> int:
         """Return how many jobs there can be at once."""
@@ -151,10 +151,8 @@ class SlurmCrew:
 
     def hire(self) -> SlurmWorker:
         """Submit a job."""
-        self._hired += 1
-        box = self._folder / str(self._hired)
         try:
-            box.mkdir(mode=0o700)
+            box = Path(tempfile.mkdtemp(dir=self._folder))
             job = self._executor.submit(serve_mailbox, box, *self._needs)
         except Exception as error:  # noqa: BLE001
             # submitit raises what sbatch says in several classes
@@ -185,19 +183,10 @@ class SlurmCrew:
 
     def close(self) -> None:
         """Cancel what is left and remove the folder: a worker that still runs ends with it."""
-        self._remove_orphans()
         self._ended.set()
         _remove(self._folder)
-        if threading.current_thread() is threading.main_thread():
+        with suppress(ValueError):
             signal.signal(signal.SIGTERM, self._term)
-
-    def _remove_orphans(self) -> None:
-        """Remove what drivers left that were killed: their folders give no sign of life."""
-        now = _touched(self._folder / _ALIVE)
-        for folder in _HOME.iterdir():
-            last = _touched(folder / _ALIVE)
-            if last and now - last > 2e9 * _SILENT:
-                _remove(folder)
 
 
 def _name(folder: Path) -> str:
@@ -223,6 +212,16 @@ def _touched(file: Path) -> int:
             return os.fstat(opened.fileno()).st_mtime_ns
     except OSError:
         return 0
+
+
+def _remove_orphans(now: int) -> None:
+    """Remove what drivers left that were killed: their workers have given them up too."""
+    for folder in _HOME.iterdir():
+        alive = folder / _ALIVE
+        with suppress(OSError):  # of a folder that goes just now, or a disk that is away
+            last = (alive if alive in folder.iterdir() else folder).stat().st_mtime_ns
+            if now - last > 1e9 * _ORPHANED:
+                _remove(folder)
 
 
 def _remove(folder: Path) -> None:
@@ -257,9 +256,9 @@ def serve_mailbox(box: Path, cpus: int, memory: int | None) -> None:
     """Answer the shards of one mailbox until there is an end."""
     if (box / _END).exists() or not box.exists():
         return
-    os.environ.update(dict.fromkeys(THREADS, str(cpus)))
     if (box / _ALIVE).exists():  # of a job that SLURM has started again: its shards are elsewhere
         return
+    os.environ.update(dict.fromkeys(THREADS, str(cpus)))
     threading.Thread(target=_live, args=(box, threading.Event()), daemon=True).start()
     threading.Thread(target=_end_with_driver, args=(box,), daemon=True).start()
     work = Work((box.parent / _FUNCTION).read_bytes(), memory)

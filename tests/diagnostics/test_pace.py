@@ -14,24 +14,26 @@ ROWS = 30
 
 
 @each_case(
-    ("entropy_T", "destroyed"),
+    ("name", "behaviour_T", "destroyed"),
     [
         # Half of it goes with the reward.
-        (np.where(np.arange(ROWS) < 2, 0.6, 0.3), True),
+        ("entropy", np.where(np.arange(ROWS) < 2, 0.6, 0.3), True),
         # It goes by and by, as of a policy that learns the little that is left.
-        (np.linspace(0.6, 0.1, ROWS), False),
-        (np.full(ROWS, 0.6), False),
+        ("entropy", np.linspace(0.6, 0.1, ROWS), False),
+        ("entropy", np.full(ROWS, 0.6), False),
+        ("truncated_share", np.where(np.arange(ROWS) < 2, 0.03, 0.9), True),
+        ("truncated_share", np.full(ROWS, 0.9), False),
     ],
 )
 def test_a_policy_is_destroyed_where_its_answers_change_as_the_reward_goes(
-    entropy_T: np.ndarray, destroyed: bool
+    name: str, behaviour_T: np.ndarray, destroyed: bool
 ) -> None:
     reward = np.where(np.arange(ROWS) < 2, 0.2, 0.03)
     reward += 0.005 * np.random.default_rng(0).standard_normal(ROWS)
-    names = ("reward", "entropy")
+    names = ("reward", name)
     run = RunRecord(
         "run",
-        steps_table(range(1, ROWS + 1), {"reward": reward, "entropy": entropy_T}),
+        steps_table(range(1, ROWS + 1), {"reward": reward, name: behaviour_T}),
         meanings=tuple(Meaning(name, name, "test") for name in names),
     )
     assert (Fact.DESTROYED_AT_ONCE in pace(Evidence(run)).facts) is destroyed

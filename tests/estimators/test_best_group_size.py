@@ -210,6 +210,14 @@ def test_components_bring_the_interval_of_the_price() -> None:
     assert (same.now.value, same.at_most, same.rate_factor) == (0, 0, 1)
 
 
+@each_case(("prompts", "present"), [(8, 64), (12, 512)])
+def test_a_price_is_at_most_what_its_interval_holds_or_more(prompts: int, present: int) -> None:
+    """The first had .660 below .672, the second an end above 1."""
+    price = plan_from_components(sampled_components(prompts), Budget(1024), present=present).present
+    assert price is not None
+    assert price.now.high <= price.at_most <= 1
+
+
 def test_the_interval_of_the_price_holds_what_leaving_out_each_prompt_tells() -> None:
     """It is the hull of that interval, made prompt by prompt, and of the one of prompts that are
     drawn anew, which alone is too narrow.

@@ -825,7 +825,7 @@ def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
         return None
     row = int(np.argmax(value < low + HALF * (start - low)))
     first, step = reward.step_at(0), reward.step_at(row)
-    signals = map(evidence.quantity, ("entropy", "completion_length"))
+    signals = map(evidence.quantity, ("entropy", "completion_length", "truncated_share"))
     changes = [_change(signal, step) for signal in signals if signal is not None]
     most = max(changes, default=1.0)
     needed = ENOUGH if most >= OTHER else SURELY

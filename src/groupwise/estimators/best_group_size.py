@@ -470,16 +470,18 @@ def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
         count = len(pseudo)
         without = np.maximum((pseudo.sum(axis=0) - pseudo) / (count - 1), 0.0)
         left_out = mean_interval(count * now - (count - 1) * lost(without), level=level)
-        intervals = [Interval(now, end, end, level) for end in (now, *ends.tolist())] + [left_out]
+        apart = left_out.low, min(left_out.high, 1.0)  # no update loses more than all its speed
+        intervals = [Interval(now, end, end, level) for end in (now, *ends.tolist(), *apart)]
     extremes = [[vp, t, r, question.surely] for vp in (question.low, ceiling(r, question.surely))]
-    at_most = max(now, *lost(np.array(extremes)).tolist())
+    price = hull(intervals)
+    at_most = max(price.high, *lost(np.array(extremes)).tolist())
     row = next(row for row in _SIMULATED if now <= float(row["up_to"]))
     median, least, most = (float(row[name]) for name in ("median", "low", "high"))
     return Present(
         present,
         budget.prompts(present),
         float(own),
-        hull(intervals),
+        price,
         at_most,
         Interval(median, least, most, 0.9),
         rate_factor(float(norm2 + own), float(norm2 + theirs)),

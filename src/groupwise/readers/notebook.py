@@ -78,8 +78,7 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     store.read, store.share = len(longest) - 1, len(rows) / (len(longest) - 1)
     stated = ((settings, "the code of the notebook"),)
     return assemble(
-        Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False),
-        request,
+        Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False), request
     )
 
 

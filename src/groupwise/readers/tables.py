@@ -344,10 +344,7 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
         if name.strip() and clean_key(name) != kept
     ]
     notes += noted(
-        len(again),
-        "column repeats",
-        "columns repeat",
-        "an earlier name and got a number",
+        len(again), "column repeats", "columns repeat", "an earlier name and got a number"
     )
     return list(unique)
 
@@ -762,9 +759,7 @@ def _point(element: Any) -> tuple[float, float] | None:
         ]
     else:
         cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
-    sound = len(cells) == 2 and all(
-        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
-    )
+    sound = len(cells) == 2 and all(type(cell) in (int, float) for cell in cells)
     return (float(cells[0]), float(cells[1])) if sound else None
 
 
@@ -787,10 +782,7 @@ def _numbered_rows(whole: JsonView) -> list[JsonObject]:
 
 def _numbers(values: list[Any]) -> bool:
     """Return whether a list holds numbers, perhaps with gaps, or texts of numbers."""
-    plain = all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        for value in values
-    )
+    plain = all(value is None or type(value) in (int, float) for value in values)
     return plain or all(
         isinstance(value, str) and parse_number(value) is not None for value in values
     )
@@ -893,7 +885,7 @@ def _read_run(
     return replace(record, notes=(*record.notes, *without))
 
 
-_LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
+LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
 _PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
 _KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
 
@@ -952,7 +944,7 @@ def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
     for key in _PLACES:
         value = event.get(key)
-        match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+        match = LAST_NUMBER.search(value) if isinstance(value, str) else None
         if match:
             return float(match[1])
         if isinstance(value, float):

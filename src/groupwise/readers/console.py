@@ -487,10 +487,9 @@ def _shape(keys: tuple[Any, ...]) -> frozenset[str]:
 
 def _stands_alone(before: str, after: str) -> bool:
     """Return whether nothing but what loggers and terminals add stands around a row on its line."""
-    if "%|" in before:  # what is in front of a bar on its line was printed over by it
-        before = (
-            before[before.rfind("]") + 1 :] if before.rfind("]") > before.rfind("%|") else before
-        )
+    # what is in front of a bar on its line was printed over by it
+    if before.rfind("]") > before.rfind("%|") > -1:
+        before = before[before.rfind("]") + 1 :]
     if "%|" in after:
         after = after[: after.find("%|")].rstrip("0123456789 ")
     return not (_holds_words(before) or _holds_words(after))
@@ -843,11 +842,8 @@ class DictConsole(Console):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
-        notes += (
-            ["the rows come from printed output and are rounded to four decimals"]
-            if self._rounded
-            else []
-        )
+        if self._rounded:
+            notes.append("the rows come from printed output and are rounded to four decimals")
         return super().log(origin, notes)
 
 
@@ -866,7 +862,11 @@ def sniff_dicts(seen: Peek) -> float:
 # step's heading
 
 _STEP = re.compile(
-    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo "
+    r"(?i)(?:(?<![\w/])(?:(?:train|training|global|grpo) "
+    # one such as train_step=3 only where a result is on its line: it may be seconds, or stand below
+    # a step's heading
+    r"|(?<=[,;|] )global_(?=step\W{1,9}\d{1,12}(?![\w.]))"
+    r"|(?:train|training|global|grpo)_(?=step\W{1,9}\d{1,12}[\s,;|/\])].*(?:reward|loss|score|acc))"
     r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
     r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch "
@@ -901,7 +901,7 @@ _CELL = re.compile("[|│┃║]")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
-_JSON = re.compile(r'(?:^|\s)(\{".*)')
+_JSON = re.compile(r'(?:^|\s|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:)(\{".*)')
 _ANY_BAR = re.compile(r"\d%\|")
 _BEHIND_BAR = re.compile(
     r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
@@ -1247,12 +1247,11 @@ def _cells(line: str) -> Numbers:
     if len(cells) % 2:
         return {}
     names, values = cells[::2], list(map(number_of, cells[1::2]))
-    if {*map(number_of, names)} != {None}:
+    if None in values or {*map(number_of, names)} != {None}:
         return {}
-    numbers = {
+    return {
         name[:200]: value for name, value in zip(names, values, strict=True) if value is not None
     }
-    return {} if None in values else numbers
 
 
 def sniff_printed(seen: Peek) -> float:

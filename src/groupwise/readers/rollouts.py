@@ -483,7 +483,7 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _DUMP = re.compile(
-    r"(?:(?:train_data_|global_)?step[_-]?|rollouts?_(?:data_)?)?(\d{1,12})\.jsonl"
+    r"(?:(?:train_data_|global_)?step[_-]?|(?:train_)?rollouts?_(?:data_)?)?(\d{1,12})\.jsonl"
     r"|(?:completions_(?=\d)|(?=\d{4}))(\d{1,12})\.parquet"
 )
 _KINDS = (".jsonl", ".parquet")

@@ -333,3 +333,38 @@ def test_a_program_that_says_that_it_resumes_did(tmp_path: Path) -> None:
     assert [note for note in notes if "step 4" in note] == ["the program resumed after step 4"]
     (tmp_path / "run.log").write_text("".join(row + says for row in rows * 4))
     assert sum("resumed" in note for note in run_record(tmp_path / "run.log").notes) <= 10
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        'INFO:root:{{"step": {step}, "reward": 0.{step}}}',
+        "global_step={step}, reward=0.{step}",
+        "global_step: {step}, reward: 0.{step}, loss: 0.1",
+        "INFO - train_step={step} | reward=0.{step}",
+        "reward=0.{step}, global_step={step}",
+    ],
+)
+def test_a_step_may_stand_behind_a_logger_or_have_an_underscore(row: str, tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("\n".join(row.format(step=step) for step in (1, 2, 3)))
+    record = run_record(tmp_path / "run.log")
+    assert values(record, "step") == [1, 2, 3]
+    assert values(record, "reward") == [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        'completion:{{"step": 9{step}, "reward": 0.9}}',
+        "global_step: 9{step}\nloss: 0.1",
+        "Timing: train_step=1{step}, rollout=20",
+        "Saving checkpoint: global_step_9{step}, reward=0.9",
+        "warmup_step=9{step}, reward=0.9",
+    ],
+)
+def test_what_only_resembles_a_step_is_none(beside: str, tmp_path: Path) -> None:
+    rows = [f"Step {step} | reward=0.{step}\n{beside.format(step=step)}" for step in (1, 2, 3)]
+    (tmp_path / "run.log").write_text("\n".join(rows))
+    record = run_record(tmp_path / "run.log")
+    assert values(record, "step") == [1, 2, 3]
+    assert values(record, "reward") == [0.1, 0.2, 0.3]

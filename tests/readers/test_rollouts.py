@@ -417,6 +417,16 @@ def test_one_dump_that_is_called_after_a_step_is_not_the_folder_of_all_runs(
         run_record(tmp_path)
 
 
+def test_the_dumps_of_training_are_one_run_without_those_of_an_evaluation(tmp_path: Path) -> None:
+    """As xtuner names them."""
+    for step in (1, 2, 3):
+        write(tmp_path / f"train_rollout_{step}.jsonl", verl_rows(step))
+        write(tmp_path / f"eval_rollout_{step}.jsonl", verl_rows(step))
+    run = run_record(tmp_path)
+    assert run.steps["step"].to_list() == [1, 2, 3]
+    assert len(rollouts_of(run)) == 3 * 24
+
+
 def test_a_dump_of_verl_is_read_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "1.jsonl", verl_rows(1))
     monkeypatch.setattr(rollouts.RolloutRows, "add", None)

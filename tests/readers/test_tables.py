@@ -156,6 +156,21 @@ class TestCsv:
         assert values(record, "kl") == [None, 0.1]
         assert "2 rows have more or fewer cells" in record.notes[0]
 
+    def test_rows_that_gain_a_cell_without_a_new_header_are_set_aside(self, tmp_path: Path) -> None:
+        before = "step,reward,kl\n" + "".join(f"{step},0.5,0.01\n" for step in range(1, 5))
+        wider = "".join(f"{step},0.5,0.2,0.01\n" for step in range(5, 9))
+        record = opened(tmp_path / "a.csv", before + wider)
+        assert values(record, "kl") == [0.01] * 4
+        assert record.notes[0].startswith("the last 4 rows have more cells than the header")
+        for content, steps in (
+            (before + wider + "9,0.5,0.01\n", 9),  # odd rows, after which the table goes on
+            (before + wider.replace(",0.2,0.01", ",0.01,"), 8),  # a comma at the end
+            (before + "step,reward,std,kl\n" + wider, 8),
+        ):
+            record = opened(tmp_path / "a.csv", content)
+            assert len(record.steps) == steps
+            assert not any("the last" in note for note in record.notes)
+
     def test_duplicate_columns_carry_a_number(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward,reward\n1,0.5,0.1\n2,0.75,0.2\n")
         assert values(record, "reward (2)") == [0.1, 0.2]

@@ -85,20 +85,13 @@ def parse_yaml(text: str) -> JsonObject:
     """
     if len(text) > parsing.LARGEST_YAML:
         return {}
-    # few logs have a file for it beside them
-
     try:
         return {
             path: number_in(value)
             for path, value in islice(flatten(plain_yaml(text)), parsing.MOST_SETTINGS)
             if path
         }
-    except (
-        ValueError,
-        RecursionError,
-        TypeError,
-        AttributeError,
-    ):  # odd dates and keys raise the last two
+    except (ValueError, RecursionError, TypeError, AttributeError):  # the last two of odd keys
         return {}
 
 
@@ -258,10 +251,8 @@ def _of_verl(flat: JsonView) -> JsonObject:
         )
         for row in _SETTINGS
     }
-    loss, estimator = (
-        flat.get(f"{_ACTOR}/policy_loss/loss_mode"),
-        flat.get("algorithm/adv_estimator"),
-    )
+    loss = flat.get(f"{_ACTOR}/policy_loss/loss_mode")
+    estimator = flat.get("algorithm/adv_estimator")
     if loss in (None, "vanilla"):
         loss = "ppo" if estimator == "gae" else estimator
     # Only GRPO's estimators divide by the group's spread.
@@ -329,7 +320,7 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
         isinstance(value, list | tuple) and len(value) == 2 and prefix.rpartition("/")[2] == "betas"
     ):
         yield from ((f"{prefix}/{number}", decay) for number, decay in enumerate(value, start=1))
-    elif isinstance(value, str | int | float | bool) or value is None:
+    elif isinstance(value, str | int | float) or value is None:
         yield prefix, value
 
 

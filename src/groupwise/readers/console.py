@@ -34,6 +34,7 @@ from groupwise.readers.assemble import (
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, printed_steps
 from groupwise.readers.rows import (
+    KIND_KEYS,
     STEP_KEYS,
     RowStore,
     is_evaluation,
@@ -67,8 +68,6 @@ _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
 _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
-
-
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
 _RESUMED = re.compile(
     r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)"
@@ -102,19 +101,15 @@ class Console(Feed):
             self._serves |= "generation throughput:" in line
             self._is_cut = is_cut(raw)
             sender, body = _sender(line) if "pid=" in line else ("", line)
-            if (
-                sender in ("", self._printer) or not self.store.count
-            ):  # others may break off as the run ends
+            # others may break off as the run ends
+            if sender in ("", self._printer) or not self.store.count:
                 self._tracebacks.add(body, self.store.read)
             may_resume = "esum" in body or " at iteration " in body
             if may_resume and len(self._resumed) < _MOST_BREAKS and _RESUMED.match(body):
                 self._resumed[self.store.read] = None
             rows = self.store.read
-            if len(line) <= self.longest:
-                self.line(line.rstrip())
-            else:
-                for start in range(0, len(line), self.longest):
-                    self.line(line[start : start + self.longest].rstrip())
+            for start in range(0, len(line) or 1, self.longest):
+                self.line(line[start : start + self.longest].rstrip())
             if self.store.read > rows:
                 self._printer = sender
 
@@ -184,9 +179,8 @@ def parse_row(text: str) -> PrintedRow | None:
     plain = bare(text)
     if '"' not in plain and "\\" not in plain:
         try:
-            row = json.loads(
-                plain.replace("'", '"')
-            )  # ten times as fast as literal_eval, which takes what is no JSON, such as None
+            # ten times as fast as literal_eval, which takes what is no JSON, such as None
+            row = json.loads(plain.replace("'", '"'))
         except ValueError:
             pass
         else:
@@ -273,14 +267,10 @@ _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
 _OPEN = re.compile(
     r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)"
 )  # of a row whose line ends before it does
-_LONGEST_ROW, _LONGEST_MARK = (
-    20_000,
-    80,
-)  # characters of a row, and of the step that stands before it
-_HEAD, _TAIL = (
-    re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d"),
-    re.compile(r"\d'?\}\s*$"),
-)
+# Characters of a row, and of the step that stands before it.
+_LONGEST_ROW, _LONGEST_MARK = 20_000, 80
+_HEAD = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d")
+_TAIL = re.compile(r"\d'?\}\s*$")
 _ZEROS = str.maketrans("123456789", "000000000")
 _LONGEST_PREFIX = 1000
 _LEAST_CORE = 4
@@ -303,9 +293,8 @@ class TrlConsole(Console):
         self._summaries = self._embedded = self._ended = 0
         self._stated: JsonObject = {}
         self._arguments: JsonObject = {}
-        self._held: list[
-            str
-        ] = []  # lines of a row that a terminal wrapped, as far as they have come
+        # lines of a row that a terminal wrapped, as far as they have come
+        self._held: list[str] = []
         self._length = 0  # of them
 
     def take(self, lines: Iterable[str]) -> None:
@@ -498,10 +487,9 @@ def _shape(keys: tuple[Any, ...]) -> frozenset[str]:
 
 def _stands_alone(before: str, after: str) -> bool:
     """Return whether nothing but what loggers and terminals add stands around a row on its line."""
-    if "%|" in before:  # what is in front of a bar on its line was printed over by it
-        before = (
-            before[before.rfind("]") + 1 :] if before.rfind("]") > before.rfind("%|") else before
-        )
+    # what is in front of a bar on its line was printed over by it
+    if before.rfind("]") > before.rfind("%|") > -1:
+        before = before[before.rfind("]") + 1 :]
     if "%|" in after:
         after = after[: after.find("%|")].rstrip("0123456789 ")
     return not (_holds_words(before) or _holds_words(after))
@@ -854,11 +842,8 @@ class DictConsole(Console):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
-        notes += (
-            ["the rows come from printed output and are rounded to four decimals"]
-            if self._rounded
-            else []
-        )
+        if self._rounded:
+            notes.append("the rows come from printed output and are rounded to four decimals")
         return super().log(origin, notes)
 
 
@@ -877,7 +862,11 @@ def sniff_dicts(seen: Peek) -> float:
 # step's heading
 
 _STEP = re.compile(
-    r"(?i)(?:(?<![\w/])(?:train |training |global |grpo "
+    r"(?i)(?:(?<![\w/])(?:(?:train|training|global|grpo) "
+    # one such as train_step=3 only where a result is on its line: it may be seconds, or stand below
+    # a step's heading
+    r"|(?<=[,;|] )global_(?=step\W{1,9}\d{1,12}(?![\w.]))"
+    r"|(?:train|training|global|grpo)_(?=step\W{1,9}\d{1,12}[\s,;|/\])].*(?:reward|loss|score|acc))"
     r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
     r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch "
@@ -912,7 +901,7 @@ _CELL = re.compile("[|│┃║]")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
-_JSON = re.compile(r'(?:^|\s)(\{".*)')
+_JSON = re.compile(r'(?:^|\s|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:)(\{".*)')
 _ANY_BAR = re.compile(r"\d%\|")
 _BEHIND_BAR = re.compile(
     r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
@@ -920,7 +909,17 @@ _BEHIND_BAR = re.compile(
 # Where a line was printed from, as loguru says it: module, function and line.
 _PLACE = re.compile(r"(?<=\| )[\w.]{1,80}:[\w<>]{1,80}:\d{1,7} (?=- )")
 _HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
-_EVALUATION = re.compile(r"(?i)\b(?:eval|evaluation|validation|val)\b(?!\s*[=:]\s*[-\d.])")
+# An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
+# within a logger's or a machine's name, such as dev-2, is none.
+_ALONE = rf"(?:{'|'.join(vocabulary('evaluation'))})"
+_EVALUATION = re.compile(
+    r"(?i)(?:\b(?:eval|evaluation|validation|val)\b"
+    rf"|(?<![\w./:-]){_ALONE}(?![\w./-]))(?!\s*[=:]\s*[-\d.])"
+)
+_EVALUATION_BEHIND = re.compile(
+    rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_ALONE}\s?(?:[\])|,:]|-\s)"
+    r"(?!\s*[-\d.])"
+)
 _KNOWN = re.compile(
     r"(?i)\b(mean |avg |average |total "
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
@@ -934,9 +933,8 @@ _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR
 _COUNTS = frozenset(vocabulary("count"))
 _WRAPPED = 4000  # characters of a panel's line that are kept for the next
 _SCAN_LINES = 4000
-_OF_A_PART = (
-    "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
-)
+# In front of what a line says of a part of a step, such as one prompt of it.
+_OF_A_PART = "of a part/"
 
 
 class PrintedConsole(Console):
@@ -955,12 +953,10 @@ class PrintedConsole(Console):
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
         self._panel: Numbers | None = None
         self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
-        self._by_epoch = (
-            -1.0
-        )  # the last epoch, where epochs are the steps so far; NaN once they cannot be
-        self._epoch = self._last = self._before = (
-            0.0  # the epoch, its last step, and the steps of the epochs before it
-        )
+        # the last epoch, where epochs are the steps so far; NaN once they cannot be
+        self._by_epoch = -1.0
+        # the epoch, its last step, and the steps of the epochs before it
+        self._epoch = self._last = self._before = 0.0
         self._stated: JsonObject = {}
         self._shares: list[str] = []
         self._bars = 0  # rows of bars alone
@@ -976,18 +972,18 @@ class PrintedConsole(Console):
             line = _PLACE.sub("", line)
         if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
-        step = _TRAIN_STEP.search(line) or _STEP.search(
-            line
-        )  # that of the whole training where a line names several
+        # that of the whole training where a line names several
+        step = _TRAIN_STEP.search(line) or _STEP.search(line)
         is_worded = step is not None and any(step.groups()[:2])
         if step is None or (self._is_worded and not is_worded and set(self._block) == {"step"}):
             self._below(line)
             return
         self._is_worded = is_worded
         pairs = self._around(line, step)
-        if _EVALUATION.search(line, 0, step.end()) and not any(
-            is_evaluation(name.lower()) for name in pairs
-        ):
+        evaluates = _EVALUATION.search(line, 0, step.end()) or _EVALUATION_BEHIND.match(
+            line, step.end()
+        )
+        if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
         if not pairs and _SAMPLE.search(line):
@@ -1006,7 +1002,7 @@ class PrintedConsole(Console):
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
         comes again.
         """
-        epoch = _EPOCH.search(line) if "poch" in line.lower() else None
+        epoch = _EPOCH.search(line)
         pairs = self._around(line, epoch) if epoch and _begins(line, epoch) else {}
         if epoch is None or not any(map(_KNOWN.search, pairs)):
             return
@@ -1044,7 +1040,7 @@ class PrintedConsole(Console):
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
         number = float(next(group for group in step.groups() if group))
-        epoch = _EPOCH.search(line) if "poch" in line.lower() else None
+        epoch = _EPOCH.search(line)
         now = float(epoch[1]) if epoch else self._epoch
         if now > self._epoch and number <= self._last:
             self._before += self._last
@@ -1251,12 +1247,11 @@ def _cells(line: str) -> Numbers:
     if len(cells) % 2:
         return {}
     names, values = cells[::2], list(map(number_of, cells[1::2]))
-    if {*map(number_of, names)} != {None}:
+    if None in values or {*map(number_of, names)} != {None}:
         return {}
-    numbers = {
+    return {
         name[:200]: value for name, value in zip(names, values, strict=True) if value is not None
     }
-    return {} if None in values else numbers
 
 
 def sniff_printed(seen: Peek) -> float:

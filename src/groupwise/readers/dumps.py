@@ -128,14 +128,12 @@ def _episode(row: DumpedRow) -> Iterator[JsonObject]:
         episode: JsonObject = {"group": str(row["group"].get("id"))}
         if isinstance(row.get("step"), int | float):
             episode["step"] = row["step"]
-        rewards = trace.get("rewards")
+        total = rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
             parts = {key: part for key, value in rewards.items() if (part := _scored(value))}
             episode |= {f"rewards/{key}": score for key, (score, _) in parts.items()}
             total = sum(score * weight for score, weight in parts.values()) if parts else None
-            episode["reward"] = trace.get("reward", total)
-        else:
-            episode["reward"] = trace.get("reward", rewards)
+        episode["reward"] = trace.get("reward", total)
         nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
         yield episode | _advantage(
             [value for node in nodes for value in node.get("advantages") or ()]

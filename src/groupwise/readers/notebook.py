@@ -28,11 +28,9 @@ from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 from groupwise.record.table import thinned
 
-_TABLE, _ROW, _CELL = (
-    re.compile(r"(?i)<table\b"),
-    re.compile(r"(?i)<tr\b"),
-    re.compile(r"(?i)<t[dh]\b"),
-)
+_TABLE = re.compile(r"(?i)<table\b")
+_ROW = re.compile(r"(?i)<tr\b")
+_CELL = re.compile(r"(?i)<t[dh]\b")
 _TAG = re.compile(r"<[^<>]*>")
 # What only a notebook takes for code: magics and commands, alone on a line or assigned.
 _MAGIC = re.compile(r"(?m)^([ \t]*+)(?:[\w,][\w, ]*=[ \t]*)?[%!].*")
@@ -78,8 +76,7 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     store.read, store.share = len(longest) - 1, len(rows) / (len(longest) - 1)
     stated = ((settings, "the code of the notebook"),)
     return assemble(
-        Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False),
-        request,
+        Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False), request
     )
 
 
@@ -158,13 +155,8 @@ def _texts(notebook: Any, what: str) -> Iterator[str]:
 
 def _joined(text: Any) -> str:
     """Return a notebook's text, which is a string or a list of strings."""
-    return (
-        text
-        if isinstance(text, str)
-        else "".join(part for part in text if isinstance(part, str))
-        if isinstance(text, list)
-        else ""
-    )
+    parts = text if isinstance(text, list) else [text]
+    return "".join(part for part in parts if isinstance(part, str))
 
 
 def _arguments(cells: Iterable[str]) -> JsonObject:

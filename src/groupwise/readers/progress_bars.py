@@ -87,9 +87,8 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
     total, words = _last_step(store, main, printed, number)
     spacing = round(total / number) if total else 0
     fits = spacing >= 1 and spacing * number <= total < spacing * (number + 1)
-    whole = (
-        printed.ended or printed.reached.get(total) == total
-    )  # else the bars may have stopped before the rows did
+    # else the bars may have stopped before the rows did
+    whole = printed.ended or printed.reached.get(total) == total
     if fits and (whole or _agrees(order[main] * spacing, done[main])):
         rows = count(number, "row")
         return order * spacing, [

@@ -46,7 +46,7 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
-from groupwise.readers.tables import json_table, texts_and_numbers
+from groupwise.readers.tables import LAST_NUMBER, json_table, texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import UNREADABLE, Texts, read_parquet, steps_table
@@ -166,7 +166,7 @@ def _rewards(row: Mapping[Any, Any]) -> bool:
 
 def _is_a_number(value: Any) -> bool:
     """Return whether a cell holds a number, perhaps as a text."""
-    return isinstance(value, bool | int | float) or (
+    return isinstance(value, int | float) or (
         isinstance(value, str) and parse_number(value) is not None and value.strip() != ""
     )
 
@@ -316,12 +316,7 @@ def _label(value: str | float) -> str:
 
 def _sound(text: str) -> str:
     """Return a text that can be stored."""
-    if not text.isascii():
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            return text.encode("utf-8", "replace").decode("utf-8")
-    return text
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _number_of(key: str, value: Any) -> Any:
@@ -369,11 +364,8 @@ def _partition(row: Mapping[Any, Any]) -> float:
     """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN
     for none.
     """
-    match = (
-        _LAST_NUMBER.search(row["partition_id"])
-        if isinstance(row.get("partition_id"), str)
-        else None
-    )
+    name = row.get("partition_id")
+    match = LAST_NUMBER.search(name) if isinstance(name, str) else None
     return float(match[1]) if match else math.nan
 
 
@@ -491,7 +483,7 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
 _DUMP = re.compile(
-    r"(?:(?:train_data_|global_)?step[_-]?|rollouts?_(?:data_)?)?(\d{1,12})\.jsonl"
+    r"(?:(?:train_data_|global_)?step[_-]?|(?:train_)?rollouts?_(?:data_)?)?(\d{1,12})\.jsonl"
     r"|(?:completions_(?=\d)|(?=\d{4}))(\d{1,12})\.parquet"
 )
 _KINDS = (".jsonl", ".parquet")
@@ -499,7 +491,6 @@ _LOGS = (".jsonl", ".csv", ".json", ".log")
 _STEP_IN_NAME = re.compile(
     r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)"
 )
-_LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
 _TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _CHOSEN = "chosen: "
@@ -1033,9 +1024,7 @@ def _meaning(column: str, reward: str) -> Meaning:
             f"mean of the reward function {title} without its weight over the rollouts of a step",
         )
     return Meaning(
-        column,
-        column,
-        f"{column} as given with --column, averaged over the rollouts of the step",
+        column, column, f"{column} as given with --column, averaged over the rollouts of the step"
     )
 
 

@@ -196,7 +196,9 @@ class RowStore:
     def add_table(self, table: Sequence[pl.Series], length: int) -> None:
         """Append rows of numbers, flags and texts without gaps."""
         columns = [
-            column.to_list() if column.dtype == pl.String else column.cast(pl.Float64).to_numpy()
+            column.cast(pl.String).to_list()
+            if column.dtype in (pl.String, pl.Boolean)
+            else column.cast(pl.Float64).to_numpy()
             for column in table
         ]
         self.add_columns([column.name for column in table], columns, length)
@@ -253,7 +255,9 @@ class RowStore:
 
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
-        if isinstance(value, (float, int, np.number)):
+        if isinstance(value, (str, bool)):
+            self._text(name, str(value))
+        elif isinstance(value, (float, int, np.number)):
             try:
                 number = float(value)
             except OverflowError:
@@ -264,8 +268,6 @@ class RowStore:
                 return
             column.rows.append(self.count)
             column.values.append(number)
-        elif isinstance(value, str):
-            self._text(name, value)
         elif isinstance(value, Mapping) and depth < _DEPTH:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
@@ -297,7 +299,8 @@ class RowStore:
 
     def _text(self, name: str, value: str) -> None:
         """Append a cell that holds a text: perhaps a number, perhaps a label."""
-        number = parse_number(value)
+        is_flag = name in _EVALUATION_MARKS and value.lower() in ("true", "false")
+        number = None if is_flag else parse_number(value)
         if number is None and value[-1:] == "%":
             number = parse_number(value[:-1])
             if number and "%" not in name:
@@ -434,7 +437,8 @@ class RowStore:
         return filled
 
 
-_EVALUATION = frozenset(vocabulary("evaluation"))
+_EVALUATION = frozenset((*vocabulary("evaluation"), "true"))
+_EVALUATION_MARKS = vocabulary("evaluation_mark")
 _HELD_OUT = re.compile(
     r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
 )
@@ -540,10 +544,7 @@ def _usable(step_R: Float, run_rows: Flags, notes: list[str]) -> Flags:
         )
     reasons = (
         (~finite, "without a step"),
-        (
-            finite & ~exact,
-            "with a step of 2^53 or more (too large to be exact)",
-        ),
+        (finite & ~exact, "with a step of 2^53 or more (too large to be exact)"),
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
@@ -690,15 +691,19 @@ def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
 
 
 def _kinds(store: RowStore, run_rows: Flags) -> NDArray[np.object_] | None:
-    """Return the event type of each row, or None where the rows that are mine have one type
-    only.
+    """Return the type of each row, "eval" for any evaluation, or None where all have one; a
+    column that some rows lack, or that has other uses, only tells evaluations, the latter only
+    where no key is named after one.
     """
-    for key in KIND_KEYS:
-        names = {name for row, name in store.labels.get(key, {}).items() if run_rows[row]}
-        if 1 < len(names) <= _MOST_KINDS and len(store.labels[key]) == store.count:
-            kinds = np.empty(store.count, dtype=object)
-            for row, name in store.labels[key].items():
-                kinds[row] = name
+    marks = () if any(map(is_evaluation, store.names())) else _EVALUATION_MARKS
+    for key in (*KIND_KEYS, *marks):
+        labels = store.labels.get(key, {})
+        evaluations = {row: "eval" for row, name in labels.items() if name.lower() in _EVALUATION}
+        only_these = key in marks or len(labels) < store.count
+        labels = evaluations if only_these else labels | evaluations
+        kinds = np.full(store.count if labels else 0, "", dtype=object)
+        kinds[list(labels)] = list(labels.values())
+        if labels and 1 < len(set(kinds[run_rows])) <= _MOST_KINDS:
             return kinds if _differ(store, kinds, run_rows) else None
     return None
 
@@ -707,9 +712,9 @@ def _differ(store: RowStore, kinds: NDArray[np.object_], run_rows: Flags) -> boo
     """Return whether types of events are told apart by more than their name: phases of one run
     hold the same columns.
     """
-    if any(str(kind).lower() in _EVALUATION for kind in set(kinds[run_rows])):
-        return True
     held: dict[str, set[str]] = {str(kind): set() for kind in set(kinds[run_rows])}
+    if "eval" in held:
+        return True
     for key in store.names():
         rows = store.sparse(key)[0]
         for kind in set(kinds[rows[run_rows[rows]]]):
@@ -720,7 +725,7 @@ def _differ(store: RowStore, kinds: NDArray[np.object_], run_rows: Flags) -> boo
 def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     """Return which rows are of training: an evaluation may be logged late without a restart."""
     if kinds is not None:
-        return np.array([str(kind).lower() not in _EVALUATION for kind in kinds], dtype=bool)
+        return np.array(kinds != "eval", dtype=bool)
     names = (key for key in store.names() if not is_evaluation(key) and not is_counter(key))
     return holding(store, [key for key in names if key.lower() not in _EITHER])
 
@@ -829,10 +834,10 @@ def _named(
             continue
         here = kinds[rows]
         types = list(dict.fromkeys(here.tolist()))
-        training = [kind for kind in types if str(kind).lower() not in _EVALUATION]
+        training = [kind for kind in types if kind != "eval"]
         for kind in types:
             chosen = here == kind
-            if str(kind).lower() in _EVALUATION:
+            if kind == "eval":
                 yield (key if is_evaluation(key) else f"eval/{key}"), rows[chosen], values[chosen]
             elif len(training) == 1:
                 yield key, rows[chosen], values[chosen]

@@ -496,9 +496,8 @@ class Tracebacks:
             self._place = f"{'/'.join(Path(place[1]).parts[-2:])}, line {place[2]}"
         elif self._is_open and text[:1].strip():
             raised = _RAISED.match(text)
-            self._is_open = (
-                raised is not None
-            )  # behind an exception of Ray's the places of its cause follow
+            # behind an exception of Ray's the places of its cause follow
+            self._is_open = raised is not None
             if raised and not self._is_aside:
                 self.behind[rows] = self._quoted(raised)
         self._was_aside = text.startswith("Exception ") and _ASIDE.match(text) is not None

@@ -60,6 +60,7 @@ _KINDS = {float: pl.Float64, bool: pl.Boolean, str: pl.String}
 # marks as escapes, which are not counted, and half characters, which Polars takes for others
 _MISREAD = re.compile(rb"\\u(?:00[0-7]|[dD])")
 _BETWEEN = (",", ";", "\t", "|", " ")  # cells
+_MOST_RAGGED = 2  # rows at the end with too many cells that are odd ones, and no other table
 _MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
 _OF_ONE_TAG = {
     "wall_time",
@@ -189,6 +190,7 @@ class CsvFeed(Feed):
         self._names: list[str] | None = None
         self._notes: list[str] = []
         self.store, self._broken, self._over = RowStore(parsing.MOST_LONG), 0, False
+        self._aligned = 0  # rows up to the last that has no more cells than there are names
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -224,6 +226,8 @@ class CsvFeed(Feed):
             else:
                 self._broken += len(row) != len(self._names)
                 batch.append(_decimal_points(row) if self._delimiter == ";" else row)
+                if not any(row[len(self._names) :]):
+                    self._aligned = self.store.read + len(batch)
         self._add(batch)
 
     def _add(self, batch: list[list[str]]) -> None:
@@ -278,6 +282,13 @@ class CsvFeed(Feed):
         """Return the record of what was taken so far."""
         store, name = self.store, ""
         notes = [*encoding_notes(origin.encoding), *self._notes]
+        broken, wider = self._broken, store.read - self._aligned
+        if self._aligned and wider > _MOST_RAGGED:
+            store, broken = store.kept(store.number <= self._aligned), broken - wider
+            notes.append(
+                f"the last {wider:,} rows have more cells than the header has names, so nothing "
+                "tells which cell is which: left out"
+            )
         runs = exported_runs(self._names or [])
         if runs:
             name = one_run(origin.path, runs, request.chosen)
@@ -301,7 +312,7 @@ class CsvFeed(Feed):
             "more or fewer cells than the header, or a cell of over a million characters: "
             "missing cells are empty and extra ones left out"
         )
-        notes += noted(self._broken, "row has", "rows have", what)
+        notes += noted(broken, "row has", "rows have", what)
         named = name if request.chosen else ""
         record = assemble(Log(store, origin.path, "csv", origin.size, notes, name=named), request)
         if not self._over:
@@ -344,10 +355,7 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
         if name.strip() and clean_key(name) != kept
     ]
     notes += noted(
-        len(again),
-        "column repeats",
-        "columns repeat",
-        "an earlier name and got a number",
+        len(again), "column repeats", "columns repeat", "an earlier name and got a number"
     )
     return list(unique)
 
@@ -427,10 +435,8 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
 
 
 _NAMES = vocabulary("name_of_a_run")
-_HEADERS, _BODIES = (
-    ("columns", "header", "headers", "fields"),
-    ("data", "rows", "values"),
-)  # of a table
+_HEADERS = ("columns", "header", "headers", "fields")  # of a table
+_BODIES = ("data", "rows", "values")
 _DEPTH, _MOST_OF_POINT, _LONGEST_NUMBER = 3, 4, 16
 _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 
@@ -762,9 +768,7 @@ def _point(element: Any) -> tuple[float, float] | None:
         ]
     else:
         cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
-    sound = len(cells) == 2 and all(
-        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
-    )
+    sound = len(cells) == 2 and all(type(cell) in (int, float) for cell in cells)
     return (float(cells[0]), float(cells[1])) if sound else None
 
 
@@ -787,10 +791,7 @@ def _numbered_rows(whole: JsonView) -> list[JsonObject]:
 
 def _numbers(values: list[Any]) -> bool:
     """Return whether a list holds numbers, perhaps with gaps, or texts of numbers."""
-    plain = all(
-        value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-        for value in values
-    )
+    plain = all(value is None or type(value) in (int, float) for value in values)
     return plain or all(
         isinstance(value, str) and parse_number(value) is not None for value in values
     )
@@ -864,7 +865,7 @@ def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject
             str(number),
         )
         named.setdefault(
-            "".join(character for character in name if character.isprintable())[:80],
+            clean_key(name)[:80],
             {**shared, **run},
         )
     return named
@@ -893,7 +894,7 @@ def _read_run(
     return replace(record, notes=(*record.notes, *without))
 
 
-_LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
+LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
 _PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
 _KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
 
@@ -926,10 +927,9 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     damaged = unplaced = 0
     blocks = Blocks(seen)
     for event in json_lines(blocks.lines()):
-        step = _step_of_event(event) if event is not None and _is_event(event) else None
         if event is None or not _is_event(event):
             damaged += 1
-        elif step is None:
+        elif (step := _step_of_event(event)) is None:
             unplaced += 1
         else:
             rows.append(_row_of_event(event, step))
@@ -952,7 +952,7 @@ def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
     for key in _PLACES:
         value = event.get(key)
-        match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+        match = LAST_NUMBER.search(value) if isinstance(value, str) else None
         if match:
             return float(match[1])
         if isinstance(value, float):

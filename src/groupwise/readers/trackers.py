@@ -181,8 +181,7 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(
-        Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run),
-        request,
+        Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request
     )
     return _with_tables(record, tables, path)
 
@@ -208,12 +207,9 @@ def _numbers_in(row: JsonView) -> JsonObject | None:
 
 def _object(content: Any) -> JsonObject | None:
     """Return the JSON object in a cell, or None."""
-    content_read = (
-        json_in(content if isinstance(content, str) else _text(content))
-        if isinstance(content, str | bytes)
-        else None
-    )
-    return content_read if isinstance(content_read, dict) else None
+    text = _text(content) if isinstance(content, bytes) else content
+    row = json_in(text) if isinstance(text, str) else None
+    return row if isinstance(row, dict) else None
 
 
 def _trackio_config(database: sqlite3.Connection, run: str) -> JsonObject:
@@ -230,10 +226,10 @@ def _trackio_config(database: sqlite3.Connection, run: str) -> JsonObject:
 
 def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
     """Return the completions of all tables, one a row, in the order in which they were logged."""
-    lists = [table for table in tables if isinstance(table, list)]
     rows = [
         row
-        for table in lists
+        for table in tables
+        if isinstance(table, list)
         for row in table
         if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)
     ]
@@ -242,7 +238,7 @@ def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
         numbers = {
             str(key): float(value)
             for key, value in row.items()
-            if isinstance(value, bool | int | float) and key not in ("step", "prompt", "completion")
+            if isinstance(value, int | float) and key not in ("step", "prompt", "completion")
         }
         step = row["step"]
         if isinstance(step, int | float) and step == step and abs(step) < 2**53:

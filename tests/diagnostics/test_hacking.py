@@ -631,6 +631,21 @@ def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(
 # Functions.
 
 
+def test_a_function_whose_weight_is_rounding_is_looked_at_beside_the_total() -> None:
+    """The total is the other function to the last digit but one: the sign of what is left of the
+    weight of the task's own says nothing.
+    """
+    rng = np.random.default_rng(0)
+    exact = np.where(ROW < 5, 0.25, 0.01) + 0.002 * rng.random(N)
+    proxy = 2 - 1.2 * 0.8**ROW + 0.01 * rng.random(N)
+    columns = {"rewards/exact/mean": exact, "rewards/proxy/mean": proxy}
+    for sign in (-1, 1):
+        total = proxy + sign * 1e-13 * exact
+        log = evidence(reward=total, held_out=np.where(ROW % 5, np.nan, total), **columns)
+        finding = reward_hacking(log)
+        assert (finding.status, finding.facts) == (Status.WARNING, (Fact.COLUMNS_PART,))
+
+
 def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_out() -> None:
     rewards, other = UP + noise(), 0.3 + noise(0.05, seed=2)
     columns = {"rewards/judge/mean": rewards, "rewards/true/mean": other}

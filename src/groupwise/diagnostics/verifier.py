@@ -607,7 +607,7 @@ def weights_of(evidence: Evidence) -> Mapping[str, float]:
     spread = design.std(axis=0)
     unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
     return {
-        name: w
+        name: round(w, 9)  # what rounding leaves has no sign
         for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True)
         if not open_
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import time
@@ -181,3 +182,40 @@ def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "1" / "alive").touch()
     on_slurm.serve_mailbox(tmp_path / "1", 1, None)
     assert [file.name for file in (tmp_path / "1").iterdir()] == ["alive"]
+
+
+@pytest.mark.parametrize(
+    ("away", "limit", "code"),
+    [
+        ("home/driver/alive", 60.0, None),  # a disk that does not show a file for a while
+        ("home", 60.0, None),  # nor any
+        ("home/driver/alive", 0.2, 1),
+        ("home", 0.2, 1),
+        ("home/driver", 60.0, 1),  # which the driver has removed
+    ],
+)
+def test_a_worker_waits_its_limit_from_when_it_last_saw_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: str, limit: float, code: int | None
+) -> None:
+    monkeypatch.setattr(on_slurm, "_ORPHANED", limit)
+    box = tmp_path / "home" / "driver" / "1"
+    box.mkdir(parents=True)
+    (box.parent / "function").write_bytes(pickle.dumps(work.square))
+    (box.parent / "alive").touch()
+    worker = FORK.Process(target=on_slurm.serve_mailbox, args=(box, 1, None))
+    worker.start()
+    until = time.monotonic() + 20
+    while not (box / "out-0").exists() and time.monotonic() < until:
+        os.utime(box.parent / "alive")
+        time.sleep(0.02)
+    (tmp_path / away).rename(tmp_path / "away")
+    worker.join(1.0 if code is None else 20)
+    assert worker.exitcode == code
+    (tmp_path / "away").rename(tmp_path / away)
+    if code is None:
+        (box / "in-1").write_bytes(pickle.dumps(3))
+        while not (box / "out-1").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert pickle.loads(pickle.loads((box / "out-1").read_bytes()).value) == 9
+        worker.kill()
+        worker.join()

@@ -6,10 +6,13 @@ A cluster in this process stands for SLURM: a job is a forked process whose end 
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
 import pickle
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -219,3 +222,27 @@ def test_a_worker_waits_its_limit_from_when_it_last_saw_its_driver(
         assert pickle.loads(pickle.loads((box / "out-1").read_bytes()).value) == 9
         worker.kill()
         worker.join()
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="needs pgrep")
+def test_make_slurm_kills_no_job_of_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "scripts"), *sys.path])
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    slurm = importlib.import_module("slurm")
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)", "submitit.core._submit"]
+    ours, *strangers = [
+        subprocess.Popen([*sleep, str(tmp_path / home / ".cache" / "log")])
+        for home in ("home", "home2", "other/home")
+    ]
+    try:
+        assert slurm.workers() == [ours.pid]
+        slurm.kill_one()
+        assert ours.wait(20) == -signal.SIGKILL
+        slurm.kill_one()
+        assert [stranger.poll() for stranger in strangers] == [None, None]
+    finally:
+        for process in (ours, *strangers):
+            process.kill()
+            process.wait()

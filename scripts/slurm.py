@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import secrets
 import shutil
 import signal
@@ -169,9 +170,9 @@ def mailboxes() -> list[Path]:
 
 
 def workers() -> list[int]:
-    """The processes of jobs."""
-    processes = said("pgrep", "--full", "submitit.core._submit").split()
-    return [int(number) for number in processes]
+    """The processes of jobs of this cluster, whose command lines have its home."""
+    pattern = rf"submitit\.core\._submit {re.escape(os.environ['HOME'])}/"
+    return [int(number) for number in said("pgrep", "--full", pattern).split()]
 
 
 def left() -> str:

@@ -6,9 +6,13 @@ A cluster in this process stands for SLURM: a job is a forked process whose end 
 
 from __future__ import annotations
 
+import importlib
 import multiprocessing
 import os
+import pickle
+import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -181,3 +185,64 @@ def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "1" / "alive").touch()
     on_slurm.serve_mailbox(tmp_path / "1", 1, None)
     assert [file.name for file in (tmp_path / "1").iterdir()] == ["alive"]
+
+
+@pytest.mark.parametrize(
+    ("away", "limit", "code"),
+    [
+        ("home/driver/alive", 60.0, None),  # a disk that does not show a file for a while
+        ("home", 60.0, None),  # nor any
+        ("home/driver/alive", 0.2, 1),
+        ("home", 0.2, 1),
+        ("home/driver", 60.0, 1),  # which the driver has removed
+    ],
+)
+def test_a_worker_waits_its_limit_from_when_it_last_saw_its_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, away: str, limit: float, code: int | None
+) -> None:
+    monkeypatch.setattr(on_slurm, "_ORPHANED", limit)
+    box = tmp_path / "home" / "driver" / "1"
+    box.mkdir(parents=True)
+    (box.parent / "function").write_bytes(pickle.dumps(work.square))
+    (box.parent / "alive").touch()
+    worker = FORK.Process(target=on_slurm.serve_mailbox, args=(box, 1, None))
+    worker.start()
+    until = time.monotonic() + 20
+    while not (box / "out-0").exists() and time.monotonic() < until:
+        os.utime(box.parent / "alive")
+        time.sleep(0.02)
+    (tmp_path / away).rename(tmp_path / "away")
+    worker.join(1.0 if code is None else 20)
+    assert worker.exitcode == code
+    (tmp_path / "away").rename(tmp_path / away)
+    if code is None:
+        (box / "in-1").write_bytes(pickle.dumps(3))
+        while not (box / "out-1").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        assert pickle.loads(pickle.loads((box / "out-1").read_bytes()).value) == 9
+        worker.kill()
+        worker.join()
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="needs pgrep")
+def test_make_slurm_kills_no_job_of_another_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(Path(__file__).parents[2] / "scripts"), *sys.path])
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    slurm = importlib.import_module("slurm")
+    sleep = [sys.executable, "-c", "import time; time.sleep(60)", "submitit.core._submit"]
+    ours, *strangers = [
+        subprocess.Popen([*sleep, str(tmp_path / home / ".cache" / "log")])
+        for home in ("home", "home2", "other/home")
+    ]
+    try:
+        assert slurm.workers() == [ours.pid]
+        slurm.kill_one()
+        assert ours.wait(20) == -signal.SIGKILL
+        slurm.kill_one()
+        assert [stranger.poll() for stranger in strangers] == [None, None]
+    finally:
+        for process in (ours, *strangers):
+            process.kill()
+            process.wait()

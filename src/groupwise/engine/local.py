@@ -131,7 +131,7 @@ def _devices() -> list[str]:
 @contextmanager
 def _environment(own: dict[str, str]) -> Iterator[None]:
     """Set variables of a process before it starts: libraries read them when they load."""
-    before = {name: value for name, value in os.environ.items() if name in own}
+    before = dict(os.environ)
     os.environ.update(own)
     try:
         yield

@@ -103,7 +103,7 @@ class RayCrew:
     def wait(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
         """Return the actors that say something or have ended, after a while none."""
         asked = [worker.reference for worker in workers]
-        ready, _ = self._ray.wait(asked, num_returns=1, timeout=seconds)
+        ready, _ = self._ray.wait(asked, timeout=seconds)
         return [worker for worker in workers if worker.reference in ready]
 
     def close(self) -> None:

@@ -57,7 +57,7 @@ class SlurmWorker:
 
     def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
-        return self._out.exists() or self._has_ended() or self._is_silent()
+        return _touched(self._out) > 0 or self._has_ended() or self._is_silent()
 
     def _has_ended(self) -> bool:
         """Return whether the job has ended: SLURM's queue is asked for all jobs at once."""
@@ -74,7 +74,7 @@ class SlurmWorker:
 
     def answer(self) -> WorkerMessage | None:
         """Return what the worker says, or None where the job has ended."""
-        if not self._out.exists():
+        if not _touched(self._out):
             return None
         # from a worker that this process started, in a folder of ours
         answer: WorkerMessage = pickle.loads(self._out.read_bytes())  # noqa: S301
@@ -195,8 +195,8 @@ def _name(folder: Path) -> str:
 
 
 def _live(folder: Path, ended: threading.Event) -> None:
-    """Give signs of life in a folder that exists."""
-    while folder.exists():
+    """Give signs of life in a folder."""
+    while True:
         with suppress(OSError):  # of a full disk: the time of a file takes no room there
             (folder / _ALIVE).touch()
         if ended.wait(_BEAT):
@@ -254,9 +254,8 @@ def _put(path: Path, content: bytes) -> None:
 
 def serve_mailbox(box: Path, cpus: int, memory: int | None) -> None:
     """Answer the shards of one mailbox until there is an end."""
-    if (box / _END).exists() or not box.exists():
-        return
-    if (box / _ALIVE).exists():  # of a job that SLURM has started again: its shards are elsewhere
+    # of a job that SLURM has started again, the shards are elsewhere
+    if not box.exists() or (box / _END).exists() or (box / _ALIVE).exists():
         return
     os.environ.update(dict.fromkeys(THREADS, str(cpus)))
     threading.Thread(target=_live, args=(box, threading.Event()), daemon=True).start()
@@ -266,7 +265,7 @@ def serve_mailbox(box: Path, cpus: int, memory: int | None) -> None:
     number = 1
     while True:
         request = box / f"in-{number}"
-        if not request.exists():
+        if not _touched(request):
             time.sleep(_LOOK)
             continue
         answer = work.answer(request.read_bytes())
@@ -276,9 +275,14 @@ def serve_mailbox(box: Path, cpus: int, memory: int | None) -> None:
 
 
 def _end_with_driver(box: Path) -> None:
-    """End this process once the driver says so, or is gone."""
+    """End this process once the driver says so, has removed its folder or was long not seen."""
+    folder, seen = box.parent, time.time_ns()
     while True:
         time.sleep(_LOOK * 5)
-        orphaned = time.time_ns() - _touched(box.parent / _ALIVE) > 1e9 * _ORPHANED
-        if orphaned or (box / _END).exists():
+        last = _touched(folder / _ALIVE)
+        seen = last or seen
+        with suppress(OSError):  # of a disk that is away, where nothing was removed
+            if not last and folder not in folder.parent.iterdir():
+                os._exit(1)
+        if time.time_ns() - seen > 1e9 * _ORPHANED or _touched(box / _END):
             os._exit(1)

@@ -368,3 +368,33 @@ def test_what_only_resembles_a_step_is_none(beside: str, tmp_path: Path) -> None
     record = run_record(tmp_path / "run.log")
     assert values(record, "step") == [1, 2, 3]
     assert values(record, "reward") == [0.1, 0.2, 0.3]
+
+
+def verl_row(step: int) -> str:
+    return f"step:{step} - critic/rewards/mean:0.5 - actor/entropy:0.4"
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        "Step {step}/40 | reward=0.5 | kl=0.1",
+        'INFO:train:{{"step": {step}, "reward": 0.5}}',
+        "{{'loss': 0.1, 'reward': 0.5, 'epoch': 0.1}}",
+    ],
+)
+def test_rows_of_another_form_behind_the_last_are_counted(later: str, tmp_path: Path) -> None:
+    rows = [verl_row(step) for step in range(1, 21)]
+    rows += [later.format(step=step) for step in range(21, 41)]
+    (tmp_path / "run.log").write_text("\n".join(rows))
+    record = run_record(tmp_path / "run.log")
+    assert len(record.steps) == 20
+    assert sum("20 lines behind the last row" in note for note in record.notes) == 1
+
+
+def test_rewards_of_samples_behind_every_row_are_no_other_form(tmp_path: Path) -> None:
+    samples = [f"[sample {number}] reward: 1.0" for number in range(16)]
+    rows = [line for step in range(1, 21) for line in (verl_row(step), *samples)]
+    (tmp_path / "run.log").write_text("\n".join(rows))
+    record = run_record(tmp_path / "run.log")
+    assert len(record.steps) == 20
+    assert not any("behind the last row" in note for note in record.notes)

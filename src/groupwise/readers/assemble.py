@@ -449,18 +449,13 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[s
         return chosen["step"], store.dense(chosen["step"]), 0, []
     if log.step is not None:
         return "", log.step, 0, []
-    each, numbered, note = rollout_numbers(store)
-    if numbered is not None:
-        return "rollout/step", numbered, each, [note] if note else []
-    key, step, note = step_column(store)
+    key, (each, step, note) = "rollout/step", rollout_numbers(store)
+    if step is None:
+        key, step, note = step_column(store)
     if step is not None:
         return key, step, each, [note] if note else []
-    return (
-        "",
-        store.number,
-        each,
-        ["no column is known as the step, so rows are counted: name one with --column step=NAME"],
-    )
+    note = "no column is known as the step, so rows are counted: name one with --column step=NAME"
+    return "", store.number, each, [note]
 
 
 def _logged_settings(columns: Columns) -> dict[str, float]:

@@ -73,6 +73,7 @@ _RESUMED = re.compile(
     r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)"
     r"|.{0,99}\bload(?:ing|ed) [\w ]{0,20}checkpoint from .{1,300} at iteration \d"  # Megatron
 )
+_REWARDED = re.compile(r"eward[\w/.@-]{0,60}['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
 
 
 class Console(Feed):
@@ -93,6 +94,8 @@ class Console(Feed):
         self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
+        # lines with a reward behind the last row, and how many there were between two at most
+        self._behind = self._between = 0
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -111,7 +114,10 @@ class Console(Feed):
             for start in range(0, len(line) or 1, self.longest):
                 self.line(line[start : start + self.longest].rstrip())
             if self.store.read > rows:
-                self._printer = sender
+                self._between = max(self._between, self._behind)
+                self._printer, self._behind = sender, 0
+            else:
+                self._behind += _REWARDED.search(line) is not None
 
     def line(self, line: str) -> None:
         """Read one line without colours."""
@@ -145,6 +151,11 @@ class Console(Feed):
             "rows were",
             "cut off at the end of a line, so some values are missing",
         )
+        if self._behind > max(self._between, _MOST_BREAKS):
+            notes.append(
+                f"{self._behind} lines behind the last row name a reward and were not read: "
+                "give what is printed in another form a file of its own"
+            )
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
@@ -442,15 +453,8 @@ class TrlConsole(Console):
             if name in ("rollout_batch_size", "framework_version")
         }
         stated = ((self._arguments | about, "the printed output"),)
-        return Log(
-            store,
-            origin.path,
-            self.form,
-            origin.size,
-            (*notes, *step_notes),
-            stated=stated,
-            step=step,
-        )
+        notes += step_notes
+        return Log(store, origin.path, self.form, origin.size, notes, stated=stated, step=step)
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
@@ -642,10 +646,8 @@ class VerlConsole(Console):
         One whose steps begin behind the first of the run before goes on from a checkpoint of it.
         """
         senders = list(map(_PID.match, self.store.marked("sender")))
-        kinds, names = (
-            {match[1] if match else None for match in senders},
-            [match[2] if match else "" for match in senders],
-        )
+        kinds = {match[1] if match else None for match in senders}
+        names = [match[2] if match else "" for match in senders]
         if len(kinds) != 1 or None in kinds:
             return
         begins = [row for row, before in enumerate([None, *names[:-1]]) if names[row] != before]

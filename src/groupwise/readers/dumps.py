@@ -103,9 +103,7 @@ def _parted(content: Any) -> tuple[str | None, str]:
         return None, content
     parts = [_text(part) for part in content]
     roles = [part.get("role") if isinstance(part, Mapping) else None for part in content]
-    first = next(
-        (at for at, role in enumerate(roles) if role == "assistant"), 1 if len(parts) > 1 else 0
-    )
+    first = roles.index("assistant") if "assistant" in roles else int(len(parts) > 1)
     return ("\n".join(parts[:first]) or None), "\n".join(parts[first:])
 
 

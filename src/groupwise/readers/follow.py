@@ -98,10 +98,8 @@ class Follower:
         self.place, self._request = request_of(path, **asked)
         self.path = Path(path)
         self.record: RunRecord | None = None  # what was read so far
-        self.problem, self.waiting = (
-            "",
-            False,
-        )  # why nothing newer is read, and whether that may change
+        # why nothing newer is read, and whether that may change
+        self.problem, self.waiting = "", False
         self.events: list[Event] = []  # what happened to the file, oldest first
         self.grew = 0.0  # when the file last changed and had a new row, seconds since the epoch
         self.follows = True  # whether only what is added is read, and not the whole file again
@@ -144,10 +142,8 @@ class Follower:
             error = self._broken
         except GroupwiseError as raised:
             error = raised
-        self.problem, self.waiting = (
-            "" if error is None else str(error),
-            isinstance(error, NothingYetError),
-        )
+        self.problem = "" if error is None else str(error)
+        self.waiting = isinstance(error, NothingYetError)
         return changed or before != (self.problem, len(self.events))
 
     def _look(self) -> bool:
@@ -193,12 +189,8 @@ class Follower:
             self._encoding = seen.encoding
             if is_wide(seen.encoding):  # a line feed cannot be found in its bytes
                 feed = None
-        self._located, self._feed, self._signature, self.follows = (
-            located,
-            feed,
-            None,
-            feed is not None,
-        )
+        self._located, self._feed = located, feed
+        self._signature, self.follows = None, feed is not None
 
     def _read_whole(self) -> bool:
         """Read a format without a feed whole where it changed."""

@@ -526,9 +526,8 @@ def _bare(name: str) -> str:
         "%", " percent"
     )
     words = [word for word in re.split(r"[^a-z0-9@]+", name) if word]
-    aside = (
-        _ASIDE - _MEANS if "tokens" in words else _ASIDE
-    )  # a mean of tokens is a length, their number is none
+    # a mean of tokens is a length, their number is none
+    aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE
     return "_".join([word for word in words if word not in aside] or words)
 
 
@@ -595,10 +594,8 @@ def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str,
     mean = functions[0].get("mean")
     weight = None if mean is None or total is None else _ratio(total, mean)
     if np.isclose(ratio, abs(weight or 1.0), rtol=1e-3):
-        return (
-            "batch",
-            "in every row it is the deviation of the only reward function times its weight",
-        )
+        why = "in every row it is the deviation of the only reward function times its weight"
+        return "batch", why
     return None
 
 

@@ -670,10 +670,8 @@ def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, 
             and (spelled(key) in _NUMBERED_RUNS or spelled(key) not in RUN_KEYS)
             and key not in store.labels
         ):
-            yield (
-                key,
-                ["" if value != value else f"{value:g}" for value in store.dense(key).tolist()],
-            )
+            values = store.dense(key).tolist()
+            yield key, ["" if value != value else f"{value:g}" for value in values]
 
 
 def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:

@@ -632,9 +632,7 @@ def _record_of(
 
 def _is_rows(value: Any) -> bool:
     """Return whether a value is a list of rows."""
-    return (
-        isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
-    )
+    return isinstance(value, list) and value != [] and all(isinstance(row, dict) for row in value)
 
 
 def _rows_in(whole: JsonView, depth: int = 0) -> list[JsonObject] | None:
@@ -776,12 +774,10 @@ def _numbered_rows(whole: JsonView) -> list[JsonObject]:
     """Return the entries of an object whose keys are steps, or end in them as names of
     checkpoints do; none where most do not.
     """
-    rows = {
-        key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)
-    }
+    rows = {key: _NUMBERED.search(key) for key, value in whole.items() if isinstance(value, dict)}
     numbered = {int(match[1]): whole[key] for key, match in rows.items() if match}
     start = next(
-        (whole[key] for key in rows if str(key).lower() in ("baseline", "base", "initial")), None
+        (whole[key] for key in rows if key.lower() in ("baseline", "base", "initial")), None
     )
     if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
         return []
@@ -976,7 +972,7 @@ def _row_of_event(event: JsonView, step: float) -> JsonObject:
         if phase.startswith("train")
         else f"{event_name if event_name.startswith(phase) else phase}/"
     )
-    times = {key: event[key] for key in _KEPT if front == "" and isinstance(event.get(key), float)}
+    times = {key: event[key] for key in _KEPT if not front and isinstance(event.get(key), float)}
     return (
         {"step": step} | times | {f"{front}{key}": value for key, value in event["metrics"].items()}
     )

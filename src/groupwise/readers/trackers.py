@@ -138,11 +138,8 @@ def read_database(path: Path, request: Request) -> RunRecord:
                 f"expected a database of trackio or MLflow, got {shown(path)} with other tables: "
                 "export the run as CSV"
             )
-        return (
-            _read_trackio(path, database, request)
-            if kind == "trackio"
-            else _read_mlflow(path, database, request)
-        )
+        read = _read_trackio if kind == "trackio" else _read_mlflow
+        return read(path, database, request)
 
 
 def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:

@@ -115,7 +115,7 @@ def _record(
         )
     remarks += summary_notes(state.skipped)
     stated = ((_stated(state.about), shown(state.path)),)
-    name = folder.name if folder is not None and folder.name else state.path.name
+    name = (folder.name if folder else "") or state.path.name
     record = assemble(
         Log(
             state.store,
@@ -358,9 +358,8 @@ def rewarded(
     rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool
 ) -> pl.DataFrame:
     """Return the rows in the record's columns, with the total reward where it is known."""
-    total, agrees = _weighted(rows, weights), None
-    if weights and "advantage" in rows.columns:
-        agrees = _agreement(rows, total)
+    total = _weighted(rows, weights)
+    agrees = _agreement(rows, total) if weights and "advantage" in rows.columns else None
     names = " + ".join(
         name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items()
     )

@@ -868,7 +868,8 @@ _STEP = re.compile(
     # one such as train_step=3 only where a result is on its line: it may be seconds, or stand below
     # a step's heading
     r"|(?<=[,;|] )global_(?=step\W{1,9}\d{1,12}(?![\w.]))"
-    r"|(?:train|training|global|grpo)_(?=step\W{1,9}\d{1,12}[\s,;|/\])].*(?:reward|loss|score|acc))"
+    r"|(?:train|training|global|grpo)_(?=step\W{1,9}\d{1,12}[\s,;|/\])].{0,400}"
+    r"(?:reward|loss|score|acc))"
     r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
     r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch "

@@ -27,12 +27,12 @@ def run(seed: int, deviation: float = 0.02, n: int = N, constant: float = 40.0) 
 
 
 @pytest.mark.slow
-def test_the_band_of_the_next_observation_holds_it_and_is_twice_as_wide_as_its_noise() -> None:
+def test_the_band_of_the_next_observation_holds_it_at_four_times_the_width_of_its_noise() -> None:
     """70 observations 30 % of the run ahead, four kinds of rises. At a true 90 % fewer than 54 held
     have probability below 1e-3.
 
-    Where a law holds the band is wider than the law alone would make it (lab/docs/log.md says by
-    how much), here 2.1 times its noise.
+    The band is never nearer than a mean that wanders, so that a law that holds to the end gets one
+    far wider than it needs: here 4.4 times its noise.
     """
     inside, width, time = 0, 0.0, np.arange(100.0)
     for seed in range(70):
@@ -43,7 +43,7 @@ def test_the_band_of_the_next_observation_holds_it_and_is_twice_as_wide_as_its_n
         inside += bool(ahead.low_S[0] <= value[99] <= ahead.high_S[0])
         width += float(ahead.high_S[0] - ahead.low_S[0]) / (2 * 1.6449 * 0.03) / 70
     assert inside >= 54
-    assert width == pytest.approx(2.1, abs=0.1)
+    assert width == pytest.approx(4.4, abs=0.1)
 
 
 def test_the_band_of_the_mean_holds_the_mean_and_lies_in_the_other() -> None:

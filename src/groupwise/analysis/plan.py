@@ -28,7 +28,8 @@ from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_varian
 from groupwise.wording import clean, count, number, sentence, shown_argument
 
 _MOST_FACTS, _LONGEST_FACT = 24, 80
-_SAFE = 4  # rollouts a prompt that no run is shown to lose much by; docs/how-to
+# Rollouts a prompt that no run is shown to lose much by (docs/how-to/choose-the-group-size.md).
+_SAFE = 4
 
 
 @frozen

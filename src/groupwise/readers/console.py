@@ -94,8 +94,8 @@ class Console(Feed):
         self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
-        # lines with a reward behind the last row, and how many there were between two at most
-        self._behind = self._between = 0
+        # lines with a reward before the first row, behind the last, and between two at most
+        self._before = self._behind = self._between = 0
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -114,7 +114,10 @@ class Console(Feed):
             for start in range(0, len(line) or 1, self.longest):
                 self.line(line[start : start + self.longest].rstrip())
             if self.store.read > rows:
-                self._between = max(self._between, self._behind)
+                if rows:
+                    self._between = max(self._between, self._behind)
+                else:
+                    self._before = self._behind
                 self._printer, self._behind = sender, 0
             else:
                 self._behind += _REWARDED.search(line) is not None
@@ -151,11 +154,12 @@ class Console(Feed):
             "rows were",
             "cut off at the end of a line, so some values are missing",
         )
-        if self._behind > max(self._between, _MOST_BREAKS):
-            notes.append(
-                f"{self._behind} lines behind the last row name a reward and were not read: "
-                "give what is printed in another form a file of its own"
-            )
+        notes += [
+            f"{lines} lines {where} row name a reward and were not read: "
+            "give what is printed in another form a file of its own"
+            for lines, where in ((self._before, "before the first"), (self._behind, "behind the last"))
+            if lines > max(self._between, _MOST_BREAKS)
+        ]
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})

@@ -126,8 +126,6 @@ def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
     None where the bars are no clock.
     """
     at = done[main]
-    if not len(at):
-        return None, 0
     gaps = np.diff(at)
     own = at > 0
     own[1:] &= gaps != 0

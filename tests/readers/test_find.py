@@ -199,7 +199,9 @@ def test_a_run_folder_beside_logs_of_others_is_one_of_several(tmp_path: Path) ->
     saved(tmp_path / "good")
     assert run_record(tmp_path).name == "good"
     log(tmp_path / "many" / "a.jsonl")
-    with pytest.raises(UnreadableRunError, match=r"one run, .* holds 2 \(good, many/a.jsonl\): give"):
+    with pytest.raises(
+        UnreadableRunError, match=r"one run, .* holds 2 \(good, many/a.jsonl\): give"
+    ):
         run_record(tmp_path)
     log(tmp_path / "many" / "b.jsonl")
     with pytest.raises(UnreadableRunError, match=r"3 \(good, many/a.jsonl, many/b.jsonl\): give"):

@@ -357,6 +357,7 @@ class Evidence:
         return (
             bool(rewards)
             and all(meaning.ambiguous for meaning in rewards)
+            and (bool(others) or not _EARNED.match(rewards[0].column))
             and all(map(_SUPERVISED.fullmatch, others))
             and self.record.rollouts is None
             and not self.record.config.group_size.known

@@ -513,7 +513,7 @@ BEHAVIOURS = (
     Behaviour("eval/reward", "Held-out reward", ""),
     Behaviour("kl", "KL to the reference", "nats a token"),
     Behaviour("gradient_norm", "Gradient norm", "before gradient clipping"),
-    Behaviour("reward_std_within_group", "Reward standard deviation", "standard deviation"),
+    Behaviour("reward_std_within_group", "Reward standard deviation", "within groups"),
     Behaviour("learning_rate", "Learning rate", "per update"),
 )
 

@@ -105,11 +105,15 @@ def gains(cases: Iterable[Case], over: str) -> str:
     return interval((case.twin, case.gain(over)) for case in cases)
 
 
+def over_placebo(cases: Iterable[Case]) -> str:
+    """What following gains over the placebo, where it does something else."""
+    return gains((case for case in cases if not case.as_placebo), "placebo")
+
+
 def row(name: str, cases: Sequence[Case]) -> str:
     """The record of some members."""
     counts = [sum(case.recovered[arm] for case in cases) for arm in ARMS]
-    apart = (case for case in cases if not case.as_placebo)
-    cells = [gains(cases, "unchanged"), gains(apart, "placebo")]
+    cells = [gains(cases, "unchanged"), over_placebo(cases)]
     return " | ".join(["", name, str(len(cases)), *map(str, counts), *cells, ""]).strip()
 
 
@@ -212,10 +216,11 @@ def main() -> None:
     lost = [(case.twin, -case.gain("unchanged") / case.outcome["unchanged"]) for case in twins]
     alarms = sum(bool(case.line) for case in twins)
     print(f"\n{len(lost)} healthy twins, {alarms} with an alarm; they lose {interval(lost)}")
-    rows = ["cause\tmembers\tfollowed\tplacebo"]
+    rows = ["cause\tmembers\tfollowed\tplacebo\ttrue_verifier\tgain"]
     for line, some in records().items():
         counts = [sum(case.recovered[arm] for case in some) for arm in ("followed", "placebo")]
-        rows.append("\t".join(map(str, (line, len(some), *counts))))
+        counts.append(sum(case.mended for case in some))
+        rows.append("\t".join([line, *map(str, (len(some), *counts)), over_placebo(some)]))
     (HERE / "record.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 

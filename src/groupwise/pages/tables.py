@@ -170,12 +170,13 @@ def explained(fit: FitResult) -> str:
 
 
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
-    """Return the share of zero-variance groups at the size in use and at larger ones.
+    """Return the share of zero-variance groups at the size in use and at the powers of two.
 
-    And how many more would be informative.
+    And how many more would be informative at larger ones.
     """
     rows = []
-    for row in outlook.shares:
+    sizes = {row.group_size: row for row in (*outlook.powers, outlook.shares[0])}
+    for _, row in sorted(sizes.items()):
         gained = "" if row.gained is None else share_ranged(row.gained)
         ends = f"{percent(row.share.low)} to {percent(row.share.high)}"
         rows.append(
@@ -184,7 +185,9 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
                 percent(row.share.value),
                 ends,
                 gained,
-                "extrapolated" if row.extrapolated else "in use",
+                "in use"
+                if row.group_size == outlook.group_size
+                else "extrapolated" * row.extrapolated,
             )
         )
     level = percent(outlook.now.level)

@@ -112,6 +112,11 @@ _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
 _SUPERVISED = re.compile(
     r"(eval/)?(loss|learning_rate|gradient_norm|epoch|step_time|step_tokens|tokens)|eval/reward.*"
 )
+# What is earned and may be the reward that a log calls otherwise.
+_EARNED = re.compile(
+    r"(?i)(?!.*(std|min|max|median|minus|len|time|loss|count))"
+    r".*(reward|return|solve|success|pass(@|_rate)|(?<![a-z])win(s|_?rate)?(?![a-z]))"
+)
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
@@ -352,6 +357,7 @@ class Evidence:
         return (
             bool(rewards)
             and all(meaning.ambiguous for meaning in rewards)
+            and (bool(others) or not _EARNED.match(rewards[0].column))
             and all(map(_SUPERVISED.fullmatch, others))
             and self.record.rollouts is None
             and not self.record.config.group_size.known
@@ -421,21 +427,19 @@ class Evidence:
     @cached_property
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
-        if self._supervised:
+        names = [clean(key, longest=40) for key in self.record.metrics() if _EARNED.match(key)]
+        if self._supervised and not names:
             return "the log has no reward: it looks like supervised training or an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
-            names = [
-                clean(name, longest=40)
-                for name in self.record.metrics()
-                if "reward" in name.lower() and not _DERIVED.search(name)
-            ]
-            if not names:
-                return "the log has no reward"
+            value = None
+        if value is None or self._supervised:
             return (
-                f"the log has {' and '.join(names[:2])} and no total: give "
+                f"the log has {' and '.join(names[:2])} and no total reward: give "
                 f"--column reward={names[0]}"
+                if names
+                else "the log has no reward"
             )
         if not value.is_finite().any():
             return f"the reward has no finite value in any of {count(len(value), 'row')}"

@@ -431,7 +431,7 @@ def test_rows_without_a_step_are_counted_until_a_line_names_one(line: str, tmp_p
     ("head", "line"),
     [
         ("step reward loss\n", "{at} {reward} 0.1"),
-        (" Step | Avg reward | Loss |\n------|------|------|\n", " {at} | {reward} | 0.1 |"),
+        (" Step | Reward | Loss |\n------|------|------|\n", " {at} | {reward} | 0.1 |"),
         ("iteration,loss,reward\n", "{at},0.1,{reward}"),
     ],
 )

@@ -35,7 +35,13 @@ from groupwise.parsing import LARGEST_VALUE, JsonObject
 from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TELLING, zero_rows
-from groupwise.series.metric import GroupEvidence, MetricSeries, group_evidence, metric_series
+from groupwise.series.metric import (
+    GroupEvidence,
+    MetricSeries,
+    group_evidence,
+    metric_series,
+    rollout_rewards,
+)
 from groupwise.wording import clean, count, short
 
 
@@ -784,7 +790,7 @@ def lowest_grade(record: RunRecord) -> float | None:
     """Return the lowest reward of a rollout where many share it, so that it is a grade and no
     outlier.
     """
-    value = _rewards(record)
+    value = rollout_rewards(record)
     if value.size < _MANY:
         return None
     lowest = float(value.min())
@@ -797,7 +803,7 @@ def two_values(record: RunRecord, value_T: Float, spread_T: Float | None) -> End
     Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$
     is a straight line in m.
     """
-    reward = _rewards(record)
+    reward = rollout_rewards(record)
     if reward.size >= _MANY:
         seen = np.unique(reward)
         if seen.size != 2 or not ((value_T >= seen[0]) & (value_T <= seen[1])).all():
@@ -836,14 +842,6 @@ def _explains(grades: Ends, value_T: Float, spread_T: Float) -> bool:
     if telling.sum() < 5:
         return False
     return float((np.abs(spread_T[telling] / expected[telling] - 1) < _OFF).mean()) > 0.9
-
-
-def _rewards(record: RunRecord) -> Float:
-    """The finite rewards of the rollouts."""
-    if record.rollouts is None or "reward" not in record.rollouts.columns:
-        return np.zeros(0)
-    value = record.rollouts["reward"].drop_nulls().to_numpy().astype(float)
-    return np.asarray(value[np.isfinite(value)])
 
 
 # Standard deviations of the rewards below the top at which a height of unknown origin begins; right

@@ -220,9 +220,10 @@ def locate(place: Path, request: Request) -> Located:
         return _in_file(place, request)
     reader = best_reader(place)
     dumps = _are_rollouts(reader)
-    runs = [] if reader else _runs_in(place)
-    if dumps:  # perhaps of a run that lies beside them
-        among = _runs_among(folders_in(place, _MOST_FILES))
+    if reader is None:
+        runs = _runs_in(place)
+    else:  # rollouts may be those of a run that lies beside them
+        among = _runs_among(folders_in(place, _MOST_FILES) if dumps else ())
         runs = [run for run in among if not _are_rollouts(best_reader(run))]
     if dumps and len(runs) == 1:
         located = locate(runs[0], request)

@@ -936,7 +936,8 @@ _KNOWN = re.compile(
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
 )
 _REWARD = re.compile(r"(?i)reward|score|return|accuracy|success")
-_UPDATE = re.compile(r"(?i)loss|\bkl|entropy|grad")  # what an update tells of itself
+# Names of a row of training: a reward, and what its update did.
+_UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
 _SETTING = re.compile(
     r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
     r"|G)=([^\s|,]{1,100})"
@@ -1020,12 +1021,11 @@ class PrintedConsole(Console):
         epoch = _EPOCH.search(line)
         if epoch and _begins(line, epoch):
             pairs, number = self._around(line, epoch), float(epoch[1])
-            fits = any(map(_KNOWN.search, pairs)) and not self._ordered
+            fits = not self._ordered and any(map(_KNOWN.search, pairs))
         else:
-            pairs, number = self._pairs(line), float(self._ordered + 1)
-            names = " ".join(pairs)
-            fits = bool("eward" in names and _UPDATE.search(names) and not _EVALUATION.search(line))
-            fits &= self._by_epoch < 0 or self._ordered > 0
+            pairs, number = self._pairs(line), self._ordered + 1.0
+            names = "" if _EVALUATION.search(line) else " ".join(pairs)
+            fits = bool(_UPDATED.match(names)) and (self._ordered > 0 or self._by_epoch < 0)
             self._ordered += fits
         if fits and number > self._by_epoch:
             self._by_epoch = number
@@ -1134,8 +1134,7 @@ class PrintedConsole(Console):
 
     def _is_of_table(self, line: str) -> bool:
         """Keep the row of numbers below a line of as many names, of which one is the step's."""
-        mark = next((mark for mark in "|,\t" if mark in line), None)
-        cells = list(map(str.strip, line.strip(" |").split(mark)))
+        cells = re.split(r"\s*[|,]\s*|\s+", line.strip(" |,"))
         fits = len(cells) == len(self._header) and None not in map(number_of, cells)
         if fits:
             self._keep(dict(zip(self._header, map(number_of, cells), strict=True)))

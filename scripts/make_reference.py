@@ -496,8 +496,9 @@ def causes_page() -> str:
     records = {
         row[
             "cause"
-        ]: f"Followed {row['members']} times in [the trial](../lab/docs/studies/advice.md): "
-        f"{row['followed']} recovered, placebo {row['placebo']}."
+        ]: f"Followed {row['members']} times in [the trial](../lab/docs/studies/advice.md)"
+        f"{', given the true verifier' * (row['true_verifier'] != '0')}: {row['followed']} "
+        f"recovered, placebo {row['placebo']}; gain of reward over the placebo {row['gain']}."
         for row in table_rows(ROOT / "lab" / "experiments" / "advice" / "record.tsv")
     }
     table = ROOT / "src" / "groupwise" / "diagnostics" / "causes.tsv"
@@ -522,6 +523,8 @@ def causes_page() -> str:
         lines += [f"Do: {do} ([page](playbook/{row.page}.md)).", ""]
         lines += [f"{records[row.key]}", ""] if row.key in records else []
         lines += [f"Log, to tell it apart: {'; '.join(row.tells)}.", ""] if row.tells else []
+    anew = records["no_cause restart rate"]
+    lines += ["## No cause", "", "Do: restart from step N; lr ÷ 3.", "", anew, ""]
     return "\n".join(lines)
 
 

@@ -87,13 +87,12 @@ def alike(*values: float, decimals: int | None = None) -> tuple[str, ...]:
     if places is None:
         return tuple(number(value) for value in values)
     return tuple(
-        _fixed(value, places) if math.isfinite(value) else number(value) for value in values
+        # nought has no sign
+        f"{round(value, places) + 0.0:,.{places}f}".replace("-", "−")
+        if math.isfinite(value)
+        else number(value)
+        for value in values
     )
-
-
-def _fixed(value: float, places: int) -> str:
-    """Write a number with a number of decimals, nought without a sign."""
-    return f"{round(value, places) + 0.0:,.{places}f}".replace("-", "−")
 
 
 def decimals_of(values: Iterable[float]) -> int | None:

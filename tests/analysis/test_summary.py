@@ -77,7 +77,7 @@ def test_steps_are_those_of_the_log_though_the_clock_is_in_updates(summary: Summ
 def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
     whole = made_record()
     early = summarise(whole, until=100)
-    assert (early.rows, early.last_step) == (100, 100)
+    assert (early.steps["rows"], early.steps["last"]) == (100, 100)
     assert early.fitted.fit is not None
     assert early.fitted.fit.n == 100
     held_out = next(line for line in early.charts["forecast"][0].lines if line.role == "held_out")

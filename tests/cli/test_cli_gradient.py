@@ -107,6 +107,9 @@ def test_a_run_is_planned_from_what_lies_beside_it(
     assert answer["budget"]["amount"] == 256
     assert answer["present"]["group_size"] == 4
     assert any("64 prompts x 4 rollouts = 256 completions" in note for note in answer["notes"])
+    settings = ("--set", "group_size=4", "--set", "prompts_per_step=64")
+    other = printed(capsys, "plan", "run.csv", *settings, "--group-size", "16")
+    assert (other["budget"]["amount"], other["present"]["group_size"]) == (256, 16)
     small = printed(
         capsys,
         "plan",

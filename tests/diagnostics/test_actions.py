@@ -114,10 +114,11 @@ NO_SETTING = {"environment", "filter", "loss", "precision", "stop", "stop_token"
 LACKS = {
     "trl": {"anew", "baseline", "reward", "routing", "tokens", "verifier"},
     "verl": {"mask"},
-    "openrlhf": {"anew", "clip_high", "mask", "restart", "synchronise", "tokens", "warm_up"},
+    "openrlhf": {"anew", "clip_high", "mask", "restart", "synchronise", "tokens", "turns"}
+    | {"warm_up"},
     "prime-rl": {
         *("anew", "baseline", "clip_high", "deviation", "mask", "reward", "routing"),
-        *("restart", "synchronise", "ratio", "tokens", "updates", "verifier", "weights"),
+        *("restart", "synchronise", "ratio", "tokens", "turns", "updates", "verifier", "weights"),
     },
 }
 

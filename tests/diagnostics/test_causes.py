@@ -495,7 +495,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             cause_of(OPEN, "too_hard", "verifier"),
             4,
             5,
-            "grade some completions by hand; use easier prompts",
+            "grade some completions by hand; draw prompts that are sometimes right",
         ),
         (Cause(), 4, 5, "the check's own"),
     ],

@@ -20,9 +20,14 @@ ROWS = 30
         ("entropy", np.where(np.arange(ROWS) < 2, 0.6, 0.3), True),
         # It goes by and by, as of a policy that learns the little that is left.
         ("entropy", np.linspace(0.6, 0.1, ROWS), False),
+        # It halves within ten updates, too fast for that.
+        ("entropy", np.maximum(0.6 - 0.04 * np.arange(ROWS), 0.2), True),
         ("entropy", np.full(ROWS, 0.6), False),
         ("truncated_share", np.where(np.arange(ROWS) < 2, 0.03, 0.9), True),
+        ("truncated_share", np.minimum(0.1 * np.arange(ROWS), 0.9), True),
         ("truncated_share", np.full(ROWS, 0.9), False),
+        # A twentieth and less is nothing.
+        ("truncated_share", np.where(np.arange(ROWS) < 2, 0.001, 0.04), False),
     ],
 )
 def test_a_policy_is_destroyed_where_its_answers_change_as_the_reward_goes(

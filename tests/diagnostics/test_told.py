@@ -39,6 +39,7 @@ NAMES = {
     "rate": "learning_rate",
     "dead": "dead_group_share",
     "kl": "kl",
+    "age": "staleness",
 }
 N = 120
 RNG = np.random.default_rng(20)
@@ -416,13 +417,12 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
 ):
     row, noise = np.arange(120), np.random.default_rng(3).standard_normal(120)
     gone = np.clip((row - 63) / 6, 0, 1)
-    judgement = judge(
-        log(
-            reward=0.6 - 0.55 * gone + 0.02 * noise,
-            entropy=0.5 * np.exp(1.2 * gone) + 0.005 * np.roll(noise, 5),
-            rate=np.where(row < 60, 1e-6, 1.2e-5),
-        )
-    )
+    columns = {
+        "reward": 0.6 - 0.55 * gone + 0.02 * noise,
+        "entropy": 0.5 * np.exp(1.2 * gone) + 0.005 * np.roll(noise, 5),
+        "rate": np.where(row < 60, 1e-6, 1.2e-5),
+    }
+    judgement = judge(log(**columns))
     assert judgement.cause.keys == ("rate_rose",)
     assert judgement.first_sign is not None
     assert judgement.first_sign.words == "learning rate 1e−6 → 1.2e−5"
@@ -430,6 +430,11 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
         "restart from step 60; lr ÷ 10, or the learning rate of that step"
     )
     assert [action.kind for action in judgement.actions] == ["restart", "rate"]
+    # What a sampler with old weights showed is of a checkpoint that many updates before.
+    for age, step in ((0.4, 60), (8.0, 52), (100.0, 0)):
+        late = judge(log(**columns, age=np.full(120, age)))
+        start = "start the run again" if step == 0 else f"restart from step {step}"
+        assert late.do.startswith(f"{start}; lr ÷ 10")
 
 
 def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_out() -> None:
@@ -492,3 +497,22 @@ def test_small_numbers_beside_large_ones_are_not_0() -> None:
     assert arrow(0.395, 350.0) == "0.40 → 350"
     assert arrow(0.0, 350.0) == "0.00 → 350"
     assert arrow(0.003, 0.89) == "0.003 → 0.89"
+
+
+@each_case(
+    ("first", "age", "keys"),
+    [
+        (48, np.arange(120) % 16, ("instability",)),  # as the sampler takes new weights
+        (54, np.arange(120) % 16, ("verifier", "harder_data")),  # in between
+        (48, np.full(120, 8), ("verifier", "harder_data")),
+        (48, np.arange(120) % 3, ("verifier", "harder_data")),  # few updates newer
+    ],
+)
+def test_a_reward_that_falls_as_the_sampler_takes_new_weights_is_the_policys(
+    first: int, age: np.ndarray, keys: tuple[str, ...]
+) -> None:
+    row, noise = np.arange(120), np.random.default_rng(3).standard_normal(120)
+    reward = np.where(row < first, 0.6, 0.1) + 0.02 * noise
+    entropy = np.where(row < first, 0.7, 0.8) + 0.01 * np.roll(noise, 5)
+    cause = judge(log(reward=reward, entropy=entropy, age=age)).cause
+    assert (cause.keys or cause.rivals) == keys

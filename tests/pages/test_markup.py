@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.pages.html import embedded
-from groupwise.pages.markup import breakable, isolated, join, tag, text
+from groupwise.pages.markup import breakable, isolated, tag
 
 
 class Reader(HTMLParser):
@@ -36,7 +36,7 @@ hostile = st.text(st.sampled_from("<>&\"'/=ab -!\u202e\x00") | st.characters(), 
 
 @given(hostile)
 def test_no_text_becomes_an_element_or_an_attribute(content: str) -> None:
-    markup = tag("p", join((text(content), isolated(content))), title=content)
+    markup = tag("p", content, isolated(content), title=content)
     reader = read(markup)
     assert reader.elements == ["p", "bdi"]
     assert [name for name, _ in reader.attributes] == (["title"] if content else [])
@@ -54,6 +54,4 @@ def test_a_name_may_break_after_its_punctuation_only() -> None:
 
 
 def test_attribute_names_are_written_as_html_has_them() -> None:
-    assert (
-        str(tag("p", text("x"), class_="a", aria_label="b")) == '<p class="a" aria-label="b">x</p>'
-    )
+    assert str(tag("p", "x", class_="a", aria_label="b")) == '<p class="a" aria-label="b">x</p>'

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from functools import partial
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -34,6 +35,7 @@ from groupwise.pages.screen import (
     WIDTH,
     _drawn,
     _LabelledLine,
+    _spelt,
     judgement_lines,
     print_first_line,
     print_judgement,
@@ -422,4 +424,4 @@ def test_a_line_says_as_much_as_has_room(
 ) -> None:
     parts = (parts[0].rstrip(), *parts[1:])
     line = _LabelledLine("not logged", parts, 8, lines, shorter)
-    assert _drawn(line, plain=True) == [f"  not logged  {said}"]
+    assert _drawn(line, partial(_spelt, plain=True)) == [f"  not logged  {said}"]

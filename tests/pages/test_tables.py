@@ -148,10 +148,12 @@ def test_shares_of_zero_variance_groups_stand_at_their_sizes() -> None:
             16, Interval(0.3, 0.2, 0.45, 0.9), extrapolated=True, gained=Interval(0.2, 0.1, 0.3)
         ),
     )
-    grid = tables.outlook_grid(ZeroVarianceOutlook(8, 100, "rewards", shares))
+    powers = (ZeroVarianceShare(2, Interval(0.8, 0.7, 0.9, 0.9), extrapolated=False), *shares)
+    grid = tables.outlook_grid(ZeroVarianceOutlook(8, 100, "rewards", shares, powers))
     head = ("Group size", "Zero-variance", "90 % interval", "More mixed groups", "")
     assert grid.head == head
     assert grid.rows == [
+        ("2", "80 %", "70 % to 90 %", "", ""),
         ("8", "50 %", "40 % to 60 %", "", "in use"),
         ("16", "30 %", "20 % to 45 %", "20 % (10 % to 30 %)", "extrapolated"),
     ]

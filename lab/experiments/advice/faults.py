@@ -19,12 +19,7 @@ import numpy as np
 from groupwise.errors import named
 from groupwise.parsing import JsonView
 from groupwise_lab.trainer.policy import Actor, Policy
-from groupwise_lab.trainer.rewards import (
-    FailingVerifier,
-    Problem,
-    Rewards,
-    WrappedVerifier,
-)
+from groupwise_lab.trainer.rewards import FailingVerifier, Problem, Rewards, WrappedVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import TASKS, Task, make_task
 from groupwise_lab.trainer.text_tasks import make_text_task
@@ -33,22 +28,15 @@ SEED = 20
 SMALL, LANGUAGE = "small", "language_model"
 LEVELS = {"modular_addition": 2, "brackets": 6, "sorting": 5}
 SEALED = "sorting"  # no result of it is looked at while rules are mended
-FORMS = (
-    ("larger_of_two", 3),
-    ("larger_of_two", 0),
-    ("one_digit_sum", 0),
-    ("sort_three", 3),
-)  # and worked examples before
+# Tasks, and worked examples before.
+FORMS = (("larger_of_two", 3), ("larger_of_two", 0), ("one_digit_sum", 0), ("sort_three", 3))
 SIZES = (4, 8, 16)
 STARTS = 4  # warm-ups of different seeds, a task
-BLOCKS, LEFT = (
-    10,
-    {SMALL: 40, LANGUAGE: 9},
-)  # blocks of every kind on every task; the last update before which a fault begins
+# Blocks of every kind on every task; the last update before which a fault begins.
+BLOCKS, LEFT = 10, {SMALL: 40, LANGUAGE: 9}
 RUNS = 3  # of a twin of the language model
-STRETCH = (
-    3  # times the longest answer: the limit where length is paid, as an answer needs room to grow
-)
+# Times the longest answer: the limit where length is paid, as an answer needs room to grow.
+STRETCH = 3
 
 Draw = Callable[[np.random.Generator], dict[str, Any]]
 RewardChange = Callable[[Rewards, Sequence[Problem], Sequence[str], Sequence[bool]], Rewards]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -77,6 +77,8 @@ def _mended(course: Course, _: Action) -> Course:
     return _judged_by(course, course.mended)
 
 
+# The trainer's own policy samples in one turn; neither its loss nor its world has a fault.
+_IDLE = "resume weights sampling tokens routing loss environment stop_token turns"
 _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
     "restart": lambda course, action: replace(course, step=int(action.value or 0)),
     "anew": lambda course, _: replace(course, step=0),
@@ -107,16 +109,15 @@ _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
     ),
     "reference": lambda course, action: _set(course, kl_weight=action.value),
     "stop": lambda course, _: replace(course, stopped=True),
-    # Here the trainer's own policy samples, and neither its loss nor its world has a fault.
-    **dict.fromkeys(
-        ("resume", "weights", "sampling", "tokens", "routing", "loss", "environment", "stop_token"),
-        lambda course, _: course,
-    ),
+    **dict.fromkeys(_IDLE.split(), lambda course, _: course),
 }
 
 
-def followed(course: Course, actions: Iterable[Action]) -> Course:
-    """Return the course of a run whose user does what is said, in its order."""
+def followed(course: Course, actions: Sequence[Action]) -> Course:
+    """Return the course of a run whose user does what is said, in its order; prompts are filtered
+    where no verifier is to be mended.
+    """
     for action in actions:
-        course = _APPLY[action.kind](course, action)
+        if action.kind != "filter" or actions[0].kind != "verifier":
+            course = _APPLY[action.kind](course, action)
     return course

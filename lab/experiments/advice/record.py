@@ -1,6 +1,7 @@
 """The record of every line of advice, paired by run: followed, unchanged, placebo and oracle.
 
-    python lab/experiments/advice/record.py [--sealed] [--fresh] [--language] [--grid]
+    python lab/experiments/advice/record.py [--sealed] [--fresh] [--again] [--language]
+    [--grid]
 
 reads the lines of `arms.py` and `trial.py` beside it, writes `record.tsv`, and prints the tables of
 lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws, seed 20),
@@ -24,7 +25,10 @@ from best_group_size import PIECES, caught, paired, runs_of  # isort: skip
 from groupwise.parsing import JsonObject
 
 ARMS = ("followed", "unchanged", "placebo", "oracle")
-LANGUAGE_FILES = {"arms": ("language_arms", "language_cpu"), "healthy": ("language_healthy",)}
+LANGUAGE_FILES = {
+    "arms": ("language_arms", "language_cpu"),
+    "healthy": ("language_healthy", "language_cpu_healthy"),
+}
 
 
 @dataclass(frozen=True)
@@ -105,11 +109,15 @@ def gains(cases: Iterable[Case], over: str) -> str:
     return interval((case.twin, case.gain(over)) for case in cases)
 
 
+def over_placebo(cases: Iterable[Case]) -> str:
+    """What following gains over the placebo, where it does something else."""
+    return gains((case for case in cases if not case.as_placebo), "placebo")
+
+
 def row(name: str, cases: Sequence[Case]) -> str:
     """The record of some members."""
     counts = [sum(case.recovered[arm] for case in cases) for arm in ARMS]
-    apart = (case for case in cases if not case.as_placebo)
-    cells = [gains(cases, "unchanged"), gains(apart, "placebo")]
+    cells = [gains(cases, "unchanged"), over_placebo(cases)]
     return " | ".join(["", name, str(len(cases)), *map(str, counts), *cells, ""]).strip()
 
 
@@ -149,7 +157,7 @@ def cases_of(name: str, *, sealed: bool = False) -> list[Case]:
 def records() -> dict[str, Sequence[Case]]:
     """The members of each line of advice, the fresh ones where it was changed and tried again."""
     by_line: dict[str, Sequence[Case]] = {}
-    for name in ("arms", "fresh"):
+    for name in ("arms", "fresh", "again"):
         groups = defaultdict(list)
         for case in cases_of(name):
             groups[case.line].append(case)
@@ -182,13 +190,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", action="store_true", help="the members nobody had seen instead")
+    parser.add_argument("--again", action="store_true", help="those of a line changed once more")
     parser.add_argument("--language", action="store_true", help="the language model's instead")
     parser.add_argument("--grid", action="store_true", help="the step of the first update instead")
     given = parser.parse_args()
     if given.grid:
         show_grid()
         return
-    name = "fresh" if given.fresh else "arms"
+    name = "again" if given.again else "fresh" if given.fresh else "arms"
     cases, twins = (
         [
             case
@@ -212,10 +221,11 @@ def main() -> None:
     lost = [(case.twin, -case.gain("unchanged") / case.outcome["unchanged"]) for case in twins]
     alarms = sum(bool(case.line) for case in twins)
     print(f"\n{len(lost)} healthy twins, {alarms} with an alarm; they lose {interval(lost)}")
-    rows = ["cause\tmembers\tfollowed\tplacebo"]
+    rows = ["cause\tmembers\tfollowed\tplacebo\ttrue_verifier\tgain"]
     for line, some in records().items():
         counts = [sum(case.recovered[arm] for case in some) for arm in ("followed", "placebo")]
-        rows.append("\t".join(map(str, (line, len(some), *counts))))
+        counts.append(sum(case.mended for case in some))
+        rows.append("\t".join([line, *map(str, (len(some), *counts)), over_placebo(some)]))
     (HERE / "record.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 

@@ -91,6 +91,12 @@ def test_actions_on_the_task_and_on_the_course() -> None:
     assert both.weights == TASK.verifier.weights
 
 
+def test_prompts_are_filtered_where_no_verifier_is_to_be_mended() -> None:
+    bare = course()
+    both = followed(bare, [action("verifier"), action("filter")])
+    assert both.task.train == bare.task.train != followed(bare, [action("filter")]).task.train
+
+
 def test_without_problems_that_teach_nothing_is_filtered() -> None:
     bare = Course(SETTINGS, TASK, TASK.verifier)
     assert followed(bare, [action("filter")]).task.train == TASK.train

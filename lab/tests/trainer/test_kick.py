@@ -117,14 +117,15 @@ def test_a_change_before_any_checkpoint_is_kicked_at_the_rate_of_its_step() -> N
 
 
 @pytest.mark.parametrize(
-    ("high", "said"),
+    ("high", "ramp", "said"),
     [
-        (5.6, "More pairs of batches may decide it: -n 32."),
-        (1.6, "safe learning rate along this step: below 0.00013, now 0.0001"),
+        (5.6, 0, "More pairs of batches may decide it: -n 32."),
+        (1.6, 20, "safe learning rate along this step: below 0.00013, now 0.0001"),
     ],
 )
 def test_a_kick_that_cannot_tell_names_no_safe_rate(
     high: float,
+    ramp: int,
     said: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -132,7 +133,7 @@ def test_a_kick_that_cannot_tell_names_no_safe_rate(
 ) -> None:
     log = tmp_path / "log.csv"
     log.write_text("\n".join(["step,reward", *(f"{step},0.{step % 3}" for step in range(30))]))
-    made = None, None, SimpleNamespace(rollouts_per_step=64, seed=1), None, False
+    made = None, None, SimpleNamespace(rollouts_per_step=64, seed=1, ramp_steps=ramp), None, False
     kicked = Kick(Interval(0.73, -4.1, high), 1e-4, 1.25, 0.19)
     monkeypatch.setattr("groupwise_lab.cli.probe._as_it_began", lambda *_: made)
     monkeypatch.setattr("groupwise_lab.trainer.grpo.step_curvature", lambda *_, **__: kicked)
@@ -140,6 +141,7 @@ def test_a_kick_that_cannot_tell_names_no_safe_rate(
     answer = capsys.readouterr().out
     assert said in answer
     assert "by 1.2 nats (expected gain of reward 0.19); lr 2e-05 keeps it at 0.05." in answer
+    assert ("No warm-up is set: begin at that rate" in answer) == (ramp == 0)
     assert ("safe learning rate" in answer) == (high < 2)
     assert ("It cannot tell" in answer or "it cannot tell" in answer) == (high > 2)
 

@@ -82,7 +82,6 @@ class Chart(Plain):
     subject: str = ""  # the log's own key that is shown, "" where the title says it
     # ordinates at the bottom and the top edge, or None to show everything
     y_range: tuple[float, float] | None = None
-    # linear, or log2 for group sizes and intervals, which people double
     # from where to where the failure is, None for the end; or None
     shade: tuple[float, float | None] | None = None
     small: bool = False  # a sparkline
@@ -169,7 +168,7 @@ def _finite(x_T: ArrayLike, y_T: ArrayLike) -> tuple[Float, Float]:
 
 
 def with_mean(
-    name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS, split: float | None = None
+    name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS, split: float = math.inf
 ) -> tuple[Line, ...]:
     """Make a line of raw rows and, where they are many, their running mean.
 
@@ -179,8 +178,7 @@ def with_mean(
     raw = observed_line(name, x, y, points=points)
     if y.size <= FEW_ROWS:
         return (raw,)
-    later = x >= (math.inf if split is None else split)
-    size = 2 * max(1, round(y.size / 60)) + 1
+    later, size = x >= split, 2 * max(1, round(y.size / 60)) + 1
     mean = np.concatenate([running_mean(part, size) for part in (y[~later], y[later])])
     return raw, smooth_line(f"mean of {size} rows", "smooth", x, mean, points=points // 3)
 
@@ -209,9 +207,8 @@ def smooth_line(
     """Make a line of a smooth curve, with its band where given."""
     x, y = floats(x_T), floats(y_T)
     kept = kept_rows(y, points=points)
-    ends = [floats(end)[kept] for end in (low_T, high_T) if end is not None]
-    low, high = (rounded(ends[0]), rounded(ends[1])) if len(ends) == 2 else ((), ())
-    return Line(name, role, abscissae(x[kept]), rounded(y[kept]), low, high, band if low else "")
+    low, high = (() if end is None else rounded(floats(end)[kept]) for end in (low_T, high_T))
+    return Line(name, role, abscissae(x[kept]), rounded(y[kept]), low, high, band)
 
 
 def useful_range(

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.analysis.fleet import Separation, outcome, separation
-from groupwise.arrays import floats
+from groupwise.arrays import floats, median
 from groupwise.comparison.compare import (
     FEWEST_ROWS,
     Comparison,
@@ -193,21 +193,16 @@ def _told_apart(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _unnumbered(name: str) -> str:
-    """A name without the number at its end and the word of a seed in front of that."""
-    return re.sub(
-        r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", re.sub(r"(?<![\W_\d])[\W_\d]+$", "", name)
-    )
-
-
 def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     """Name groups of runs as they were typed."""
     common = []
     for row in records:
         # of letters, not of folders
         prefix = commonprefix([record.name for record in row])  # noqa: RUF071
-        # Without what stands before a seed's number.
-        common.append(prefix if len(row) == 1 else _unnumbered(prefix))
+        if len(row) > 1:  # without the number at its end, and the word of a seed in front of that
+            prefix = re.sub(r"(?<![\W_\d])[\W_\d]+$", "", prefix)
+            prefix = re.sub(r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", prefix)
+        common.append(prefix)
     lost = [
         len(row) > 1 and (len(name) < 2 or common.count(name) > 1)
         for name, row in zip(common, records, strict=True)
@@ -816,7 +811,10 @@ def compare_runs(
     compared = [[run for run in rows[g] if not run.left_out] for g in used]
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
-    question = _known_of(question, every)
+    ranges = [series.likely_bounds or (-math.inf, math.inf) for series in every]
+    bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
+    rises = all(series.healthy == "up" for series in every)
+    question = replace(question, rises=rises, bounds=bounds)
     # The same runs give the same answer: what is drawn at random here is noise around given
     # curves.
     comparison = (
@@ -860,13 +858,6 @@ def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | Non
     return separation(settings, learnt)
 
 
-def _known_of(question: Question, every: Sequence[MetricSeries]) -> Question:
-    """The question with what the series know: which way is better, and the range of all."""
-    ranges = [series.likely_bounds or (-math.inf, math.inf) for series in every]
-    bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
-    return replace(question, rises=all(series.healthy == "up" for series in every), bounds=bounds)
-
-
 @dataclass(slots=True, eq=False)
 class _Taken:
     """One run as it goes into a comparison."""
@@ -896,12 +887,12 @@ def _taken(
     cut_record = cut(record, until)
     judgement = judge(cut_record)
     column = judgement.metric if metric == "reward" and judgement.metric else metric
-    series, updates = (
-        metric_series(cut_record, column, clock="steps"),
-        metric_series(cut_record, column),
+    series = metric_series(cut_record, column, clock="steps")
+    updates = metric_series(cut_record, column)
+    steps, spacing = (
+        median(np.diff(clock.time_T)) if clock.time_T.size > 1 else 1.0
+        for clock in (series, updates)
     )
-    spacing = float(np.median(np.diff(updates.time_T))) if updates.time_T.size > 1 else 1.0
-    steps = float(np.median(np.diff(series.time_T))) if series.time_T.size > 1 else 1.0
     return _Taken(cut_record, series, judgement, max(1.0, series.window * steps / spacing))
 
 
@@ -988,7 +979,7 @@ def _shown(
         each, runs = iter(measured), []
         labels = short_names([run.record.name for run in row])
         for run, own in zip(row, labels, strict=True):
-            level, speed = (None, None) if run.left_out or place is None else next(each)
+            level, speed = (None, None) if run.left_out else next(each, (None, None))
             label = group.name if len(row) == 1 else own
             ends = run.judgement.now
             if ends is None or run.judgement.metric != run.series.metric:

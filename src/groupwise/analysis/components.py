@@ -14,7 +14,6 @@ what they were computed from.
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -53,7 +52,7 @@ from groupwise.estimators.moments import (
 from groupwise.files import beside, first_bytes, write_whole
 from groupwise.intervals import percent
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.plain import Words, frozen
+from groupwise.plain import Words, frozen, to_json
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, count
 
@@ -242,16 +241,16 @@ def save_components(
     """
     target = Path(path)
     check_free(target, force=force)
-    plain = {
+    content = {
         "format": FORMAT,
         "version": VERSION,
         **components.as_dict(),
-        "quantities": list(QUANTITIES),
-        "estimate": components.estimate_C.tolist(),
-        "covariance": _plain(components.covariance_CC),
-        "pseudo_values": _plain(components.pseudo_PC),
-        "clusters": None if components.cluster_P is None else components.cluster_P.tolist(),
-        "provenance": dict(provenance),
+        "quantities": QUANTITIES,
+        "estimate": components.estimate_C,
+        "covariance": components.covariance_CC,
+        "pseudo_values": components.pseudo_PC,
+        "clusters": components.cluster_P,
+        "provenance": provenance,
     }
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -260,7 +259,7 @@ def save_components(
             f"expected to write {target}, got {error.strerror or error}: choose a folder that you "
             "can write"
         ) from None
-    write_whole(target, json.dumps(plain, indent=1), force=True)
+    write_whole(target, to_json(content, indent=1), force=True)
     return target
 
 
@@ -370,11 +369,6 @@ def _count(value: Any) -> int:
     return value
 
 
-def _plain(values: Float) -> list[list[float | None]]:
-    """Return rows of numbers for JSON, which has no NaN."""
-    return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
-
-
 def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool = True) -> Float:
     """Return the array of such rows, with numbers no larger than an estimate can be.
 
@@ -393,7 +387,7 @@ def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool 
     return values
 
 
-def components_of_file(path: Path, *, level: float | None = None) -> Components | None:
+def components_of_file(path: Path, *, level: float | None) -> Components | None:
     """Return the saved components in a file; None of another file."""
     return load_components(path, level=level).components if is_components(path) else None
 

@@ -25,6 +25,7 @@ from groupwise.analysis.charts import (
 from groupwise.arrays import Float, floats
 from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.files import table_rows
 from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.parsing import JsonObject
@@ -505,17 +506,7 @@ class Behaviour:
     unit: str  # for the axis
 
 
-BEHAVIOURS = (
-    Behaviour("completion_length", "Length", "tokens"),
-    Behaviour("truncated_share", "Truncated", "share of completions"),
-    Behaviour("entropy", "Entropy", "nats a token"),
-    Behaviour("dead_group_share", "Zero-variance groups", "share of groups"),
-    Behaviour("eval/reward", "Held-out reward", ""),
-    Behaviour("kl", "KL to the reference", "nats a token"),
-    Behaviour("gradient_norm", "Gradient norm", "before gradient clipping"),
-    Behaviour("reward_std_within_group", "Reward standard deviation", "within groups"),
-    Behaviour("learning_rate", "Learning rate", "per update"),
-)
+BEHAVIOURS = tuple(Behaviour(**row) for row in table_rows("analysis/behaviours.tsv"))
 
 
 MOST_FUNCTIONS = 8

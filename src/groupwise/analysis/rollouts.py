@@ -277,7 +277,7 @@ def _lines(text: str) -> str:
     )
 
 
-def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTES) -> Held | None:
+def held_rollouts(record: RunRecord, *, most: int = HELD) -> Held | None:
     """Choose the completions that a report holds; None where there are none.
 
     The newest group, then the first of each view in turn.
@@ -288,7 +288,7 @@ def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTE
     ids = _chosen(rollouts, most)
     longest = LONGEST
     batch = rollouts.batch(ids, longest, longest // 2)
-    while longest > 50 and len(to_json(batch)) > size:
+    while longest > 50 and len(to_json(batch)) > _HELD_BYTES:
         longest //= 2
         batch = rollouts.batch(ids, longest, longest // 2)
     place = {number: at for at, number in enumerate(ids)}

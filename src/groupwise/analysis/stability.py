@@ -371,7 +371,7 @@ class RunStability(Said):
 
 
 def run_stability(
-    record: RunRecord, *, metric: str = "reward", until: float | None = None, level: float = 0.95
+    record: RunRecord, *, metric: str, until: float | None, level: float
 ) -> RunStability:
     """Judge the mode that a run's reward shows."""
     fitted = fit_metric(record, metric, until=until, level=level)

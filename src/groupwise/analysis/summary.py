@@ -283,17 +283,12 @@ def _with_sign(signal: ShownSignal, judged: Judgement) -> ShownSignal:
     the words begin with.
     """
     name = "held-out" if signal.quantity == "eval/reward" else f"{signal.title} "
-    return replace(
-        signal,
-        sign=next(
-            (
-                sign
-                for sign in judged.signs
-                if sign.signal == signal.quantity or sign.words.startswith(name)
-            ),
-            None,
-        ),
+    signs = (
+        sign
+        for sign in judged.signs
+        if sign.signal == signal.quantity or sign.words.startswith(name)
     )
+    return replace(signal, sign=next(signs, None))
 
 
 def _since(judged: Judgement) -> float | None:
@@ -404,7 +399,7 @@ def _chart(
         signal.step_T,
         signal.value_T,
         points=points,
-        split=None if shade is None else shade[0],
+        split=math.inf if shade is None else shade[0],
     )
     usual = usual_line(record, signal.quantity, signal.step_T, signal.value_T)
     if usual is not None:
@@ -439,7 +434,7 @@ def _reward_chart(
     beside it: no law.
     """
     step, value, since = fitted.clock.step_T, fitted.series.value_T, _since(judged)
-    split = None if shade is None else shade[0]
+    split = math.inf if shade is None else shade[0]
     lines = list(with_mean("logged", step, value, points=points, split=split))
     for signal in signals:
         if _is_beside(signal, fitted):
@@ -516,10 +511,9 @@ class Summary(Plain):
     judgement: Judgement  # how it stands, and why
     screen: Screen  # what the first screen shows
     fitted: Fitted  # the metric with its fit and outlook
-    first_step: int  # of the rows used
-    last_step: int  # of the rows used
-    rows: int  # rows used
-    until: float | None  # last step that was to be used, or None
+    # of the rows used the first step, the last step and the number; and until where they were to be
+    # used, or None
+    steps: JsonObject
     charts: dict[str, tuple[Chart, ...]]  # by section: "forecast"
     no_forecast: str  # why there is none, "" where there is one
     group_size: GroupSizeEvidence  # what the run says of it
@@ -539,16 +533,6 @@ class Summary(Plain):
         fit = self.fitted.fit
         return fit is not None and fit.status == "converged" and not self.judgement.alarm
 
-    @property
-    def steps(self) -> dict[str, float | None]:
-        """The rows used."""
-        return {
-            "first": self.first_step,
-            "last": self.last_step,
-            "rows": self.rows,
-            "until": self.until,
-        }
-
 
 def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
     """Return the points of a line and the completions of each of so many runs on a page: with
@@ -561,7 +545,7 @@ def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
 def summarise(
     record: RunRecord,
     *,
-    metric: str | None = None,
+    metric: str = "reward",
     until: float | None = None,
     at: Sequence[float] | None = None,
     forecast_level: float = 0.9,
@@ -573,7 +557,7 @@ def summarise(
 
     Args:
         record: the run.
-        metric: what to judge by; the reward where None.
+        metric: what to judge by.
         until: last step to use, or None for all.
         at: steps to forecast at, or None for a few beyond the last.
         forecast_level: nominal coverage of the forecast's bands.
@@ -596,15 +580,13 @@ def summarise(
         >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.alarm
         False
     """
-    fitted = _fitted(
-        record, metric or "reward", until=until, ahead=ForecastRequest(at, forecast_level)
-    )
+    fitted = _fitted(record, metric, until=until, ahead=ForecastRequest(at, forecast_level))
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     none_shown = no_forecast(judgement, fitted.problem)
     if none_shown:
         fitted = replace(fitted, outlook=None)
-    groups = group_evidence(used)
+    groups, step = group_evidence(used), used.steps["step"]
     points, completions = room
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
@@ -615,10 +597,7 @@ def summarise(
         judgement=judgement,
         screen=screen_of(used, fitted, groups, judgement, points=points),
         fitted=fitted,
-        first_step=int(used.steps["step"][0]),
-        last_step=int(used.steps["step"][-1]),
-        rows=len(used.steps),
-        until=until,
+        steps={"first": step[0], "last": step[-1], "rows": len(step), "until": until},
         charts=charts,
         no_forecast=none_shown,
         group_size=group_size,

@@ -280,9 +280,9 @@ class Run(RunRecord):
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the judgement, with the curve in bars."""
-        from groupwise.pages.markup import join, tag, text
+        from groupwise.pages.markup import join, tag
 
-        return str(tag("pre", join(map(text, self._lines()), "\n")))
+        return str(tag("pre", join(self._lines(), "\n")))
 
 
 def open_run(

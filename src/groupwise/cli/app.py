@@ -27,6 +27,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from groupwise import __version__
 from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
+from groupwise.files import table_rows
 from groupwise.parsing import JsonObject
 from groupwise.plain import FORMER_STATES, frozen, to_json
 
@@ -265,12 +266,6 @@ class Opening:
 
         return run_record(path, **self.asked)
 
-    def open_all(self, path: Path, *, by: str = "") -> list[RunRecord]:
-        """Open every run of a path, told apart by a column too."""
-        from groupwise.readers import run_records
-
-        return run_records(path, **self.asked, by=by)
-
     def __bool__(self) -> bool:
         """Whether anything was given."""
         return bool(self.asked)
@@ -414,28 +409,23 @@ def print_json(value: object) -> None:
 @contextmanager
 def progress(*, quiet: bool) -> Iterator[Show]:
     """Show on standard error what is being done and how much of it, where a person looks."""
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    from groupwise.wording import clean
-
     if quiet or not sys.stderr.isatty():
         yield lambda _doing, _done, _total: None
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    from rich import progress as rich
+    from rich.console import Console
+    from rich.markup import escape
+
+    from groupwise.wording import clean
+
+    with rich.Progress(
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(),
+        rich.MofNCompleteColumn(),
+        rich.TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bar:
         task = bar.add_task("", total=None)
 
         def show(doing: str, done: int, total: int) -> None:
@@ -530,13 +520,14 @@ class Program:
                 name, listed, rest = super().resolve_command(ctx, args)
                 return name, None if name is None or listed is None else program.command(name), rest
 
-        context = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-        plain: dict[str, Any] = {
-            "rich_markup_mode": None,
-            "pretty_exceptions_enable": False,
-            "context_settings": context,
-        }
-        app = typer.Typer(name=self.name, cls=CommandList, help=self.about, **plain)
+        app = typer.Typer(
+            name=self.name,
+            cls=CommandList,
+            help=self.about,
+            rich_markup_mode=None,
+            pretty_exceptions_enable=False,
+            context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        )
 
         @app.callback(help=self.about)
         def options(
@@ -670,37 +661,7 @@ PROGRAM = Program(
     name="groupwise",
     about="Judge GRPO runs from their logs: does a run learn, where will it end, is it stable?",
     home="groupwise.cli",
-    commands={
-        "example": "Copy an example run into this folder, to try commands on.",
-        "diagnose": (
-            "Say how a run is doing and why. The exit code is 0 if it is ok, 1 for a warning or "
-            "worse, 2 if the input is unusable, 3 if the log cannot tell."
-        ),
-        "probe": "List experiments that separate the remaining causes. With a NAME, run it.",
-        "report": (
-            "Write an HTML page about runs and say how each is doing. The exit code is that of "
-            "diagnose, for the worst run."
-        ),
-        "watch": "Follow runs on a page of this machine while they are written.",
-        "fleet": (
-            "Judge every run below some folders, worst first. The exit code is that of diagnose, "
-            "for the worst run; it is 2 if no run can be read."
-        ),
-        "compare": (
-            "Say which runs failed and whether the others really differ. They are compared in "
-            "level and in speed, given step noise and seed noise."
-        ),
-        "fit": "Fit learning-curve laws to one metric, with intervals.",
-        "forecast": "Forecast one metric, with bands for its mean and for rows.",
-        "components": "Estimate variance components of the gradient of a run.",
-        "plan": (
-            "Recommend a group size and say what the current one costs. Without variance "
-            "components, show what rewards alone say."
-        ),
-        "replay": "Compute from rewards what other sampling would have cost.",
-        "stability": "Estimate from its reward how close a run is to instability.",
-        "mcp": "Serve these commands to an agent by MCP, and write no files.",
-    },
+    commands={row["command"]: row["about"] for row in table_rows("cli/commands.tsv")},
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(
         ("backtest", "calibrate", "evaluate", "simulate", "sweep", "train"), LABORATORY

@@ -71,6 +71,7 @@ def compare(
     from groupwise.analysis.compare import compare_runs, run_groups
     from groupwise.comparison.compare import Question
     from groupwise.pages.comparison import print_comparison
+    from groupwise.readers import run_records
 
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]
@@ -79,7 +80,7 @@ def compare(
 
         def opened(path: Path) -> list[RunRecord]:
             step(path.name)
-            return opening.open_all(path, by=by or "")
+            return run_records(path, **opening.asked, by=by or "")
 
         records = [[record for path in row for record in opened(path)] for row in rows]
         groups = run_groups(records, by, baseline)

@@ -34,6 +34,7 @@ def plan(
     Without components, what rewards say.
     """
     from groupwise.analysis.components import components_beside, components_of_file
+    from groupwise.analysis.plan import batch_in_use, logged_batch, scaling_notes
     from groupwise.estimators.best_group_size import Budget, plan_from_components
     from groupwise.pages.text import print_plan
 
@@ -45,14 +46,14 @@ def plan(
     judged: Judgement | None = None
     held = components_of_file(source, level=level)
     if held is None:
-        record = opening.with_settings(group_size=group_size).open(source)
+        record = opening.open(source)
+        if logged_batch(record)[0] is None:
+            record = opening.with_settings(group_size=group_size).open(source)
         judged = cli.judgement_of(record)
         held = components_beside(source, level=level)
         if held is None:
             _show_rewards(record, source, judged, budget, as_json=as_json)
             return
-        from groupwise.analysis.plan import batch_in_use, scaling_notes
-
         batch = batch_in_use(record)
         notes, own = [batch.said, *scaling_notes(record)], batch.group_size or 0
         budget = batch.completions if budget is None else budget

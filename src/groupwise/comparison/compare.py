@@ -30,13 +30,13 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtr, stdtrit
+from scipy.special import chdtri, nctdtr, ndtr, stdtr
 
-from groupwise.arrays import Flags, Float, floats, mean_around
+from groupwise.arrays import Flags, Float, floats, mean_around, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.observations import NoisePosterior, noise_posterior
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, student_quantile
 from groupwise.plain import Plain, frozen
 
 Quantity = Literal["level", "speed"]
@@ -285,8 +285,8 @@ def _window_columns(step_T: Float, inside_T: Flags) -> Float:
 
 def _noise(step_T: Float, residual_T: Float, columns_TP: Float) -> NoisePosterior:
     """Weigh the shapes of the noise of some residuals."""
-    gap = float(np.median(np.diff(step_T)))
-    return noise_posterior(step_T, np.ones(step_T.size), columns_TP, residual_T, gap=gap)
+    flat, gap = np.ones(step_T.size), median(np.diff(step_T))
+    return noise_posterior(step_T, flat, columns_TP, residual_T, gap=gap)
 
 
 def held_rows(rows: int) -> int:
@@ -345,7 +345,7 @@ def time_to(
     finite = steps[np.isfinite(steps)]
     error = float(finite.std(ddof=1)) if finite.size > 1 else math.nan
     if not math.isfinite(error):
-        error = float(np.median(np.diff(step)))
+        error = median(np.diff(step))
     return Measured(Interval(passed, min(low, passed), max(high, passed), level), error)
 
 
@@ -354,7 +354,7 @@ def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -
     shape = noise.best_shape
     white = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.share)
     if shape.share == 0:
-        return np.asarray(white)
+        return white
     shocks = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.correlation**2)
     shocks[:, 0] = rng.standard_normal(_DRAWS)
     for row in range(1, step_T.size):  # scipy.signal, which has it too, takes a second to load
@@ -428,10 +428,9 @@ def _q(tau2: float, values: Sequence[Float], variances: Sequence[Float]) -> floa
 
 def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float:
     """Return the chance that a two-sided t test finds a difference of so many standard errors."""
+    point = student_quantile(level, freedom)
     if math.isinf(freedom):
-        point = float(ndtri(0.5 + level / 2))
         return float(ndtr(noncentrality - point) + ndtr(-noncentrality - point))
-    point = float(stdtrit(freedom, 0.5 + level / 2))
     if noncentrality > 35:  # the series of the noncentral t gives out far beyond any use
         return float(ndtr((noncentrality - point) / math.sqrt(1 + point**2 / (2 * freedom))))
     upper = 1 - float(nctdtr(freedom, noncentrality, point))
@@ -440,7 +439,9 @@ def power(noncentrality: float, freedom: float, *, level: float = 0.95) -> float
 
 
 def minimum_detectable(error: float, freedom: float, *, level: float = 0.95) -> float:
-    """Return the difference that would be found 8 times in 10."""
+    """Return the difference that would be found 8 times in 10; nan without an error."""
+    if not error > 0:
+        return math.nan
     high = 4.0
     while power(high, freedom, level=level) < POWER:
         high *= 2
@@ -515,13 +516,13 @@ class Difference:
         if not self.error > 0:
             return 1.0
         score = -abs(self.value) / self.error
-        return 2 * float(ndtr(score) if math.isinf(self.freedom) else stdtr(self.freedom, score))
+        return 2 * float(stdtr(self.freedom, score))
 
     def interval(self, level: float) -> Interval:
         """The interval of the t test; without limit where runs are equal to the last digit."""
-        tail = 0.5 + level / 2
-        point = float(ndtri(tail) if math.isinf(self.freedom) else stdtrit(self.freedom, tail))
-        half = point * self.error if self.error > 0 else math.inf
+        half = math.inf
+        if self.error > 0:
+            half = student_quantile(level, self.freedom) * self.error
         return Interval(self.value, self.value - half, self.value + half, level)
 
 
@@ -618,9 +619,7 @@ def _tested(
         runs=(len(a), len(b)),
         minimum_detectable=minimum_detectable(
             estimate.error, estimate.freedom, level=setup.strict_level
-        )
-        if estimate.error > 0
-        else math.nan,
+        ),
         seeds_needed=seeds_needed(estimate.value, estimate.variance, level=setup.strict_level),
     )
 
@@ -655,9 +654,7 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
         Interval(value, low, high, setup.level),
         method="step_noise_alone",
         runs=(1, 1),
-        minimum_detectable=minimum_detectable(step, math.inf, level=setup.level)
-        if step > 0
-        else math.nan,
+        minimum_detectable=minimum_detectable(step, math.inf, level=setup.level),
         largest_seed_deviation=largest,
     )
 
@@ -850,11 +847,8 @@ def _pairings(
     ]
     adjusted = holm([contrast_made.p_value for contrast_made in raw])
     done = [with_status(*each, level=question.level) for each in zip(raw, adjusted, strict=True)]
-    pairings = []
-    for g in range(1, len(groups)):
-        contrasts = tuple(done[(g - 1) * len(QUANTITIES) : g * len(QUANTITIES)])
-        pairings.append(Pairing(0, g, contrasts))
-    return tuple(pairings)
+    pairs = zip(done[::2], done[1::2], strict=True)  # of level and speed
+    return tuple(Pairing(0, g, pair) for g, pair in enumerate(pairs, start=1))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -872,7 +866,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contrast:
     """Say of a contrast whether it is beyond noise, by the p-value that counts all of them."""
-    status = contrast.status
-    if status == "not_separable" and adjusted_p < 1 - level:
-        status = "different"
+    differs = contrast.status == "not_separable" and adjusted_p < 1 - level
+    status = "different" if differs else contrast.status
     return replace(contrast, status=status, adjusted_p=adjusted_p)

@@ -284,6 +284,7 @@ def _way(result: ProbeResult) -> str:
 _HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 # Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
 _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
+RENEWED = 4  # updates that the weights of the sampler skip
 _KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldom
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
@@ -748,6 +749,7 @@ class Incident:
             Fact.POLICY_MAY_FAIL: fell and not alone and not nothing,
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
+            Fact.WEIGHTS_CAME: fell and self._weights_came,
             Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
             Fact.GAP_JUMPED_AT_RESTART: self._jumped_at_restart("sampler_mismatch"),
         }
@@ -759,6 +761,15 @@ class Incident:
             and (failing := who_fails(self.evidence, self.onset))
         ):
             yield failing
+
+    @property
+    def _weights_came(self) -> bool:
+        """Whether the rollouts became younger at once as the reward fell."""
+        age = self.evidence.quantity("staleness")
+        if age is None or self.onset is None:
+            return False
+        row = age.at(self.onset)
+        return bool(np.ptp(age.value_T[max(0, row - 1) : row + 1]) >= RENEWED)
 
     def _jumped_at_restart(self, quantity: str) -> bool:
         """Whether a quantity is among what jumped as the run was restarted."""

@@ -128,13 +128,16 @@ class Look:
     def advice(
         self, cause: Cause, finding: Finding, since: int | None, onset: int | None
     ) -> Advice:
-        """Return what to do, from the last logged step before a step on; from the first ones there
-        is nothing to go on from: anew, from step 0.
+        """Return what to do, from the last logged step before a step on, less the updates by which
+        the trainer was ahead of the sampler; from the first ones there is nothing to go on from:
+        anew, from step 0.
         """
-        reward, step = self.evidence.reward, None
+        reward, age, step = self.evidence.reward, self.evidence.quantity("staleness"), None
         if reward is not None and since is not None:
             row = reward.at(since)
             step = reward.step_at(row - 1) if row > 1 else 0
+            ahead = age.value_T[max(0, age.at(step + 1) - 1)] if age and step else 0.0
+            step = max(0, step - int(ahead))
         return advice_for(
             cause,
             finding,

@@ -203,6 +203,7 @@ class Fact(StrEnum):
     GRADIENT_BROKE = "the gradient norm grew 10,000-fold at the change"
     REWARD_NOT_FINITE = "the reward itself fell, or is missing, NaN or infinite"
     SAMPLER_MOVED = "the sampler gap grew fivefold at the change"
+    WEIGHTS_CAME = "the reward fell as the sampler took weights that were at least 4 updates newer"
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
     GAP_JUMPED_AT_RESTART = "the sampler gap jumped at a restart"
     WATCHED = "entropy or length is logged"

@@ -790,9 +790,11 @@ PACE = "pace"
 # and at the end, beyond so many standard deviations of a row, and no later row comes back to three
 # quarters.
 SOON, HALF, SURELY, BACK = 10, 0.5, 5.0, 0.75
-# What went with it: a factor of entropy or length, up or down; beyond the second fewer standard
-# deviations of the reward suffice; as many show that they moved.
+# What went with it: a factor of entropy or length, up or down; beyond the second it may come
+# within the ten updates, and fewer standard deviations of the reward suffice; as many show that
+# they moved.
 CHANGED, OTHER, ENOUGH = 1.33, 1.67, 3.5
+LEAST = 0.05  # of entropy, or a share: what is less counts as this
 # A policy that is no farther than this from its reference, nats a token, after so many steps.
 NO_FARTHER, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
@@ -842,13 +844,17 @@ def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
 
 
 def _change(signal: NoisyMetric, step: int) -> float:
-    """The factor, up or down, of the first row to the three from a step on, beyond the scatter of
-    rows.
+    """The factor, up or down, beyond the scatter of rows, of the first row to the three from a step
+    on, or to the three farthest from it within ten updates where that is large.
     """
     start, row = float(signal.value_T[0]), signal.at(step)
-    now = median(signal.value_T[row : row + 3])
-    moves = start > 0 and abs(now - start) > ENOUGH * signal.scatter
-    return max(now / start, start / max(now, 1e-9)) if moves else 1.0
+    levels = [median(signal.value_T[at : at + 3]) for at in range(row, max(row, SOON) + 1)]
+    factors = [
+        max(now, LEAST) / max(start, LEAST) if abs(now - start) > ENOUGH * signal.scatter else 1.0
+        for now in levels
+    ]
+    at_once, *_ = factors = [max(factor, 1 / factor) for factor in factors]
+    return max(factors) if max(factors) >= OTHER else at_once
 
 
 def _unmoved(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | None:

@@ -33,6 +33,7 @@ from groupwise.estimators.moments import (
     moments_of_scores,
     usable_groups,
 )
+from groupwise.files import table_rows
 from groupwise.intervals import (
     Interval,
     effective_freedom,
@@ -80,57 +81,56 @@ def zero_score_mean(mean: Estimate) -> Tested:
         return UNKNOWN, f"{mean.n:,} prompts cannot show whether the scores average to zero."
     errors = mean.value / mean.standard_error
     if errors <= ALARM:
-        sentence = (
+        return HOLDS, (
             f"The squared norm of the mean score within prompts is {mean.value:.3g}, "
             f"{errors:.2g} standard errors from 0."
         )
-        return HOLDS, sentence
-    sentence = (
+    return VIOLATED, (
         "Unlike a policy's own scores, these do not average to zero within prompts: the squared "
         f"norm of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. Check "
         "whether the rollouts came from another checkpoint, temperature or top-p, or the scores "
         "were divided by length. To drop the assumption, use zero_mean=False or --any-mean."
     )
-    return VIOLATED, sentence
 
 
 def independent_prompts(moment_P: Columns, prompts: int) -> Tested:
     if prompts < _FEWEST_NEIGHBOURS:
-        few = f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test their independence."
-        return UNKNOWN, few
+        return (
+            UNKNOWN,
+            f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test their independence.",
+        )
     correlation, quantity = _likeness(moment_P, prompts)
     most = ALARM / math.sqrt(prompts)
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
     if correlation <= most:
-        sentence = f"Prompts do not resemble their neighbours: {measured}; the limit is {most:.2g}."
-        return HOLDS, sentence
+        return (
+            HOLDS,
+            f"Prompts do not resemble their neighbours: {measured}; the limit is {most:.2g}.",
+        )
     length = block_length(moment_P, prompts)
-    sentence = (
+    return VIOLATED, (
         f"Prompts resemble their neighbours: {measured}, and the limit for independent prompts "
         f"is {most:.2g}. Therefore the intervals use {prompts // length} blocks of {length} "
         "neighbours. Measure fewer steps with --steps A:B."
     )
-    return VIOLATED, sentence
 
 
 def different_prompts(cluster_P: Places | None) -> Tested:
     if cluster_P is None:
-        sentence = (
+        return UNKNOWN, (
             "The prompts have no texts here, so near-duplicates among them cannot be found: with "
             "eight of each, intervals of T and R would hold .7 of the truths, not .95. Give the "
             "texts with text_N=."
         )
-        return UNKNOWN, sentence
     size_B, prompts = np.bincount(cluster_P), len(cluster_P)
     independent = prompts**2 / (size_B @ size_B)
     differ = f"{len(size_B):,} of {prompts:,} prompts differ in more than numbers and names"
     if 2 * independent > prompts:
         return HOLDS, f"{differ}."
-    sentence = (
+    return VIOLATED, (
         f"Only {differ}. The intervals leave near-duplicates out together, and are those of about "
         f"{independent:,.0f} prompts. Measure other prompts."
     )
-    return VIOLATED, sentence
 
 
 def block_length(moment_P: Columns, prompts: int) -> int:
@@ -246,16 +246,14 @@ def scores_of_like_length(sample: Unseen) -> Tested:
         return HOLDS, f"The scores of the prompts have similar norms ({factor})."
     differ = f"The scores of the prompts differ strongly in norm ({factor}), so unseen prompts may "
     if math.isinf(sample.of_lengths):
-        sentence = (
+        return VIOLATED, (
             f"{differ}contribute most of Vp, T and R: their intervals have no upper end. Measure "
             "more prompts."
         )
-        return VIOLATED, sentence
-    sentence = (
+    return UNKNOWN, (
         f"{differ}contribute much of Vp, T and R: the upper halves of their intervals are "
         f"{sample.of_lengths:.2g} times as long for this reason."
     )
-    return UNKNOWN, sentence
 
 
 def rewards_of_light_tails(sample: Unseen) -> Tested:
@@ -263,18 +261,19 @@ def rewards_of_light_tails(sample: Unseen) -> Tested:
     kurtosis = sample.kurtosis
     measured = f"the fourth moment of rewards within groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
-        few = f"At least {_FEWEST_VARYING} groups with mixed rewards are needed for a test."
-        return UNKNOWN, few
+        return (
+            UNKNOWN,
+            f"At least {_FEWEST_VARYING} groups with mixed rewards are needed for a test.",
+        )
     if not kurtosis:
         return HOLDS, "The rewards are 0 or 1."
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         return HOLDS, f"No sign of a heavy tail of the rewards: {measured}."
-    sentence = (
+    return UNKNOWN, (
         f"The rewards may have heavier tails than the sample shows ({measured}; a normal "
         "distribution has 3). The upper halves of the intervals of Vp, T and R are up to three "
         "times as long for this reason. Bound the reward, or measure more prompts."
     )
-    return UNKNOWN, sentence
 
 
 def informative_groups(moment_P: Columns, prompts: int) -> Tested:
@@ -287,12 +286,11 @@ def informative_groups(moment_P: Columns, prompts: int) -> Tested:
     )
     if informative >= FEWEST_INFORMATIVE:
         return HOLDS, f"{measured}."
-    sentence = (
+    return VIOLATED, (
         f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
         f"With fewer than {FEWEST_INFORMATIVE} its interval is from 0 to R/2, the maximum for any "
         "policy. Measure more prompts (--groups N), or prompts that are sometimes solved."
     )
-    return VIOLATED, sentence
 
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
@@ -300,20 +298,8 @@ QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENT
 E|g(X)|^2, then the other moments of groups.
 """
 
-MEANING = {
-    "vp": "variance of the gradient between prompts, E|g(X) - g|^2",
-    "t": "variance within prompts of one rollout with the ideal baseline, E T_o(X)",
-    "r": "second-order part within prompts, E[S2 sigma2 + |g(X)|^2]",
-    "gradient_norm2": "squared norm of the gradient, |g|^2",
-    "within_gradient_norm2": "mean squared norm of the gradient of a single prompt, E|g(X)|^2",
-    "score_norm2": "mean squared norm of a score, E S2",
-    "kappa": "covariance of a score's squared norm with the reward within a prompt, E[|s|^2 e]",
-    "reward_variance": "variance of the reward within a prompt, E sigma2",
-    "value": "mean reward",
-    "score_mean_norm2": "squared norm of the mean score within a prompt, 0 for the policy's own",
-    "score_reward_variance": "E[S2 sigma2]",
-}
-SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}
+_ROWS = {row["name"]: row for row in table_rows("estimators/quantities.tsv")}
+SYMBOLS = {name: row["symbol"] for name, row in _ROWS.items() if row["symbol"]}
 SIGNED = {"kappa", "value", "score_mean_norm2"}
 """Quantities that may be negative, or are expected to be zero."""
 
@@ -672,7 +658,7 @@ def components_of_pseudo_values(
     estimates = {
         name: estimate_of(name, intervals[name], _error(value_B), prompts)
         for name, value_B in value_of.items()
-        if name in MEANING
+        if name in _ROWS
     }
     result = Components(
         **{name: estimates.pop(name) for name in SYMBOLS},
@@ -713,7 +699,10 @@ def _intervals(value_of: Columns, unseen: Unseen, level: float) -> dict[str, Int
     factor = _UNTOLD if intervals["vp"].low <= 0 else _widening(unseen.size)
     for name in ("vp", "t", "r"):
         longer = unseen.widening * (factor if name == "vp" else 1.0)
-        intervals[name] = _lengthened(intervals[name], longer)
+        half = intervals[name].high - intervals[name].value
+        if half:
+            high = intervals[name].value + longer * half
+            intervals[name] = replace(intervals[name], high=high)
     if unseen.opens_vp:  # from 0 to the most that any policy has, R/2 - |g|^2 (Cauchy-Schwarz)
         vp, most = intervals["vp"], intervals["r"].high / 2
         intervals["vp"] = replace(vp, low=min(vp.low, 0.0), high=max(vp.high, most))
@@ -722,12 +711,6 @@ def _intervals(value_of: Columns, unseen: Unseen, level: float) -> dict[str, Int
 
 def _widening(size: float) -> float:
     return _ONE_PRODUCT if size < 5 else 1.0
-
-
-def _lengthened(interval: Interval, factor: float) -> Interval:
-    """An interval whose upper half is so many times as long."""
-    half = interval.high - interval.value
-    return replace(interval, high=interval.value + factor * half if half else interval.high)
 
 
 def independent_rows(sample: Unseen) -> Float:
@@ -817,7 +800,7 @@ def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Es
             ": it is below zero, which is impossible for this quantity; this is chance, or "
             "rewards and scores do not belong together"
         )
-    return Estimate(symbol, MEANING[name], interval, error, prompts, text)
+    return Estimate(symbol, _ROWS[name]["meaning"], interval, error, prompts, text)
 
 
 def _enough(interval: Interval, error: float, prompts: int) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.zero_variance import RewardCounts, beta_share, group_columns
-from groupwise.intervals import Interval, effective_freedom, student_quantile, wilson
+from groupwise.intervals import Interval, effective_freedom, hull, student_quantile, wilson
 from groupwise.plain import Plain, frozen
 
 SIZES = (2, 4, 8, 16, 32)  # groups replayed, and rollouts after which a conformal stop looks
@@ -334,7 +334,7 @@ def at_size(groups: LoggedGroups, size: int) -> Replayed:
     equal_P, stays = counts.equal_subsets(min(size, usual)), [1.0]
     if size > usual:
         then, now = counts.share_at(size, _LEVEL).share, float(equal_P.mean()) or 1.0
-        stays = [min(end / now, 1.0) for end in (then.high, then.value, then.low)]
+        stays = [min(end / now, 1.0) for end in (then.value, then.high, then.low)]
     cases = [(1 - equal_P * stay, own) for stay in stays]
     return _replayed(groups, Choice.SIZE, cases, own / size, variance, size)
 
@@ -348,7 +348,7 @@ def _replayed(
     group_size: int | None = None,
 ) -> Replayed:
     """Return a choice from each group's chance to be live and its rollouts, or three cases of
-    them, the likely one in the middle; `drawn_P` is how many are drawn in its place.
+    them, the likely one first; `drawn_P` is how many are drawn in its place.
     """
     own, live_P = groups.size_P, groups.live_P
     spans = [
@@ -363,14 +363,8 @@ def _replayed(
     status = ReplayStatus.MEASURED
     if len(cases) > 1 and choice is not Choice.CONFORMAL:
         status = ReplayStatus.EXTRAPOLATED
-    live, rollouts, cost = map(_span, zip(*spans, strict=True))
+    live, rollouts, cost = map(hull, zip(*spans, strict=True))
     return Replayed(choice, status, group_size, live, rollouts, cost, variance)
-
-
-def _span(intervals: Sequence[Interval]) -> Interval:
-    """Return the middle value with the outermost ends."""
-    low, high = min(each.low for each in intervals), max(each.high for each in intervals)
-    return Interval(intervals[len(intervals) // 2].value, low, high)
 
 
 def by_spread(groups: LoggedGroups) -> Replayed:
@@ -436,7 +430,7 @@ def _allocated(groups: LoggedGroups, choice: Choice, given_P: Float) -> Replayed
             rate, weight = _rate(groups), groups.earlier(own, groups.prompt_P) + 1
             then, now = (beta_share(rate, weight, size) for size in (np.maximum(given_P, own), own))
             stays_P = then / np.maximum(now, 1e-300)
-        chances += [1 - equal_P * stays_P, np.where(beyond, 1.0, 1 - equal_P)]
+        chances = [1 - equal_P * stays_P, *chances, np.where(beyond, 1.0, 1 - equal_P)]
     return _replayed(groups, choice, [(each, own) for each in chances], np.ones_like(own), variance)
 
 
@@ -475,7 +469,7 @@ def conformal_stop(groups: LoggedGroups, rng: np.random.Generator) -> Replayed:
     often_P = 2 * groups.sums(right_N) >= own
     wide = math.sqrt(2) * student_quantile(_LEVEL, math.inf)
     cases = []
-    for deviations in (-wide, 0.0, wide):
+    for deviations in (0.0, -wide, wide):
         stop_P, live_P = own.copy(), groups.live_P.copy()
         for drawn in SIZES:
             looked = np.flatnonzero(own > drawn)

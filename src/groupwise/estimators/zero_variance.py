@@ -273,7 +273,9 @@ def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> Z
     two = mean is not None
     low, most = _limits_of_share(now, size, other, two=two)
     least = _equally_hard(now.value, size, other, two=two)
-    by_law = _beta_value(now.value, 0.5 if mean is None else mean, size, other)
+    by_law, middle = now.value, 0.5 if mean is None else mean
+    if 0 < middle < 1:
+        by_law = float(beta_share(middle, _beta_strength(by_law, middle, size), other))
     value = min(max(by_law, least), now.value)
     gained = Interval(now.value - value, 0.0, max(most, now.value - value), now.level)
     share = Interval(value, min(low, value), now.high, now.level)
@@ -287,15 +289,6 @@ def _limits_of_share(now: Interval, size: int, other: int, *, two: bool) -> tupl
     shares = np.linspace(now.low, now.high, 33).tolist()
     falls = [share - _equally_hard(share, size, other, two=two) for share in shares]
     return float(shares[0] - falls[0]), float(max(falls))
-
-
-def _beta_value(share: float, mean: float, size: int, other: int) -> float:
-    """The share at another size by the beta law with this mean and this share of zero-variance
-    groups.
-    """
-    return (
-        float(beta_share(mean, _beta_strength(share, mean, size), other)) if 0 < mean < 1 else share
-    )
 
 
 @lru_cache(maxsize=8)  # of a log it is asked for 2G and for 4G

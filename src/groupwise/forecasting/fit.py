@@ -114,7 +114,10 @@ def _fit_verdict(
     outcome, numbers = (
         _few(observations, parameters["plateau"])
         or _broken(observations, best, parameters, explained, rising=healthy == "up")
-        or _hidden(observations, best)
+        or (
+            doubtful(observations, best)
+            and (FitOutcome.MAYBE_SMOOTHED, {"rows": observations.rows})
+        )
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", math.nan)
@@ -125,12 +128,6 @@ def _few(observations: Observations, plateau: Interval) -> NumberedOutcome | Non
     """What is said of fewer rows than allow a law."""
     few = {"rows": observations.time_M.size, "level": ranged(plateau)}
     return (FitOutcome.TOO_FEW, few) if observations.time_M.size < FEW else None
-
-
-def _hidden(observations: Observations, best: LawFit) -> NumberedOutcome | None:
-    """What is said of rows that are perhaps averages of each other."""
-    outcome = FitOutcome.MAYBE_SMOOTHED, {"rows": observations.rows}
-    return outcome if doubtful(observations, best) else None
 
 
 def _broken(

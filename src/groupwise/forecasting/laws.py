@@ -152,7 +152,7 @@ def oscillator_shapes(rise: Values, zeta: Values) -> tuple[Float, ...]:
     """Frequency and damping ratio from the rise time (1 + 2 zeta)/omega, which the data fix well
     in every regime; its own inverse.
     """
-    return np.asarray((1 + 2 * zeta) / rise), zeta
+    return (1 + 2 * zeta) / rise, zeta
 
 
 def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dict[str, Float]:
@@ -260,7 +260,7 @@ class Law:
         if not self.shapes:
             return np.full(time.shape, parameters["plateau"])
         decay = self.decay(time, *shape)
-        return np.asarray(parameters["plateau"] * (1 - decay) + parameters["start"] * decay)
+        return parameters["plateau"] * (1 - decay) + parameters["start"] * decay
 
     def jacobian(self, time_T: ArrayLike, **parameters: float) -> Float:
         """Return the derivatives of the curve by its parameters, a row a time and a column for

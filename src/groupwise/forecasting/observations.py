@@ -138,12 +138,12 @@ class Whitener:
             out = self._diagonal[:, None] * columns_MK
             out[1:] += self._off[:, None] * columns_MK[:-1]
             out[:-1] += self._off[:, None] * columns_MK[1:]
-            return np.asarray(out)
+            return out
         weighted = self._white[:, None] * columns_MK
         if self._share == 0:
-            return np.asarray(weighted)
+            return weighted
         solved, _ = dpttrs(self._diagonal, self._off, weighted)
-        return np.asarray(weighted - self._white[:, None] * np.asarray(solved))
+        return np.asarray(weighted - self._white[:, None] * solved)
 
     def gram(self, columns_MK: Float) -> Float:
         """Return columns' Sigma^-1 columns."""

@@ -264,7 +264,7 @@ def linearised(products: Gram, whole: Box, point: Point) -> tuple[Float, Point]:
     scaled = information / np.outer(size, size) + 1e-13 * np.eye(size.size)
     covariance = np.linalg.inv(scaled) / np.outer(size, size)
     gradient = columns @ (products.with_value - np.array([level, drop]) @ with_basis)
-    return np.asarray(covariance), tuple(float(d) for d in (covariance @ gradient)[2:])
+    return covariance, tuple(float(d) for d in (covariance @ gradient)[2:])
 
 
 def shapes_by_search(whole: Box, point: Point) -> Float:

@@ -48,11 +48,10 @@ def steady_noise(residual_T: Float) -> Tested:
     measured = f"rows scatter about the curve by {before} in the first half, {after} in the second"
     if abs(ratio) <= _ALARM * error:
         return HOLDS, f"The noise stays the same size: {measured}."
-    sentence = (
+    return VIOLATED, (
         f"The noise changes its size: {measured}. Give the variance of each value with "
         "fit(time_T, value_T, variance_T=...), or fit only rows with one noise level."
     )
-    return VIOLATED, sentence
 
 
 def noise_of_one_memory(residual_T: Float) -> Tested:
@@ -64,26 +63,26 @@ def noise_of_one_memory(residual_T: Float) -> Tested:
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"
     if partial >= -_ALARM / math.sqrt(rows):
         return HOLDS, f"No sign that the noise oscillates: {measured}."
-    sentence = (
+    return VIOLATED, (
         f"The noise oscillates, like AR(2) noise: {measured}. The intervals are probably too "
         "wide. Fit every second row: fit(time_T[::2], value_T[::2])."
     )
-    return VIOLATED, sentence
 
 
 def constant_rate(rate_T: Float | None) -> Tested:
     if rate_T is None or not np.isfinite(rate_T).all() or not rate_T.size:
-        few = "The learning rate of each row is needed for this: check_assumptions(rate_T)."
-        return UNKNOWN, few
+        return (
+            UNKNOWN,
+            "The learning rate of each row is needed for this: check_assumptions(rate_T).",
+        )
     least, most = float(rate_T.min()), float(rate_T.max())
     measured = f"it lies between {least:.3g} and {most:.3g}"
     if most <= _STEADY * least:
         return HOLDS, f"The learning rate is constant: {measured}."
-    sentence = (
+    return VIOLATED, (
         f"The learning rate changes: {measured}. Fit against the cumulative learning rate: "
         "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T)."
     )
-    return VIOLATED, sentence
 
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]

@@ -11,7 +11,7 @@ from rich.text import Text
 from groupwise.analysis.fleet import Fleet
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, State
 from groupwise.pages.html import document
-from groupwise.pages.markup import Markup, join, tag, text
+from groupwise.pages.markup import Markup, join, tag
 from groupwise.pages.screen import STYLES, head_of
 from groupwise.parsing import JsonView
 from groupwise.wording import clean, count
@@ -19,7 +19,6 @@ from groupwise.wording import clean, count
 MARK = " – groupwise fleet</title>"
 _WIDE = 15  # columns of a state
 _LONGEST = 4096
-_NOTHING = Markup("")
 
 
 def heads_of(*, plain: bool = False) -> dict[str, str]:
@@ -80,31 +79,22 @@ def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
 def _body(fleet: Fleet) -> Markup:
     """Return what stands around the list."""
     kinds = {"State": "", "Reward": "spark", "Run": "", "Step": "n", "What": ""}
-    head = join(tag("th", text(name), class_=kind) for name, kind in kinds.items())
+    head = tag("tr", *(tag("th", name, class_=kind) for name, kind in kinds.items()))
     orders = {"state": "worst first", "path": "by path", "step": "by last step"}
-    choices = tag(
-        "select",
-        join(tag("option", text(words), value=name) for name, words in orders.items()),
-        id="order",
-    )
-    order = tag("label", join((text("Order "), choices)))
-    table = tag("table", join((tag("thead", tag("tr", head)), tag("tbody", _NOTHING, id="runs"))))
-    without_script = text(
+    choices = (tag("option", words, value=name) for name, words in orders.items())
+    order = tag("label", "Order ", tag("select", *choices, id="order"))
+    table = tag("table", tag("thead", head), tag("tbody", id="runs"))
+    without_script = (
         "This list needs JavaScript. The rows follow as JSON, and groupwise fleet prints them."
     )
     separates = fleet.separates
-    advice = _NOTHING if separates is None else tag("p", text(separates.sentence))
     parts = (
-        tag("h1", text(f"{summary_of(fleet)}.")),
-        advice,
-        tag("div", _NOTHING, id="filters", class_="filters", role="group", aria_label="Filters"),
-        tag(
-            "p",
-            join((tag("span", _NOTHING, id="shown", role="status"), text(" "), order)),
-            class_="small",
-        ),
+        tag("h1", f"{summary_of(fleet)}."),
+        Markup("") if separates is None else tag("p", separates.sentence),
+        tag("div", id="filters", class_="filters", role="group", aria_label="Filters"),
+        tag("p", tag("span", id="shown", role="status"), " ", order, class_="small"),
         tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Table: runs"),
-        tag("p", tag("button", text("Show more"), id="more", type="button")),
+        tag("p", tag("button", "Show more", id="more", type="button")),
         tag("noscript", tag("p", without_script, class_="missing")),
     )
     return tag("article", join(parts, "\n"), class_="fleet")

@@ -22,7 +22,7 @@ from groupwise.analysis.plan import size_named
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Screen, Summary
 from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
-from groupwise.pages.markup import Markup, breakable, isolated, join, page_file, tag, text
+from groupwise.pages.markup import Markup, breakable, isolated, join, page_file, tag
 from groupwise.pages.screen import actions_said, check_title, head_of, said_of
 from groupwise.pages.tables import (
     Grid,
@@ -74,31 +74,31 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     )
     titles = [title.lower() for title, content, answers in asked if answers and content.source]
     rest = _folded(", ".join((*titles, "method")).capitalize(), rest) if several else rest
-    return tag("article", join((first, rest)), class_="run", id=f"run-{index + 1}")
+    return tag("article", first, rest, class_="run", id=f"run-{index + 1}")
 
 
 def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
     """Return one line on what the log does not answer, with the reasons folded."""
     names = ", ".join(title.lower() for title, _ in sections)
-    reasons = join(join((tag("h2", text(title)), content)) for title, content in sections)
-    return _folded(f"The log has no answer on {names}", reasons)
+    reasons = (part for title, content in sections for part in (tag("h2", title), content))
+    return _folded(f"The log has no answer on {names}", *reasons)
 
 
 def tone(judged: Judgement) -> Markup:
     """Return the state in its colour."""
-    return tag("b", text(head_of(judged.state)), class_=f"state {judged.state}")
+    return tag("b", head_of(judged.state), class_=f"state {judged.state}")
 
 
 def table(
     head: Sequence[str],
-    rows: Iterable[Sequence[Markup]],
+    rows: Iterable[Sequence[object]],
     *,
     numbers: Collection[int] = (),
     keys: Collection[int] = (),
     unbroken: Collection[int] = (),
     best: int = -1,
 ) -> Markup:
-    """Return a table."""
+    """Return a table, or nothing without rows."""
 
     def kind(column: int) -> str:
         return (
@@ -111,35 +111,31 @@ def table(
             else ""
         )
 
-    top = tag(
-        "tr",
-        join(
-            tag("th", text(name), class_="n" if i in numbers else "", scope="col")
-            if name
-            else tag("td", _NOTHING)
-            for i, name in enumerate(head)
-        ),
+    top = (
+        tag("th", name, class_="n" if i in numbers else "", scope="col") if name else tag("td")
+        for i, name in enumerate(head)
     )
-    body = join(
+    body = [
         tag(
             "tr",
-            join(tag("td", cell, class_=kind(i)) for i, cell in enumerate(row)),
+            *(tag("td", cell, class_=kind(i)) for i, cell in enumerate(row)),
             class_="best" if place == best else "",
         )
         for place, row in enumerate(rows)
-    )
-    content = tag("table", join((tag("thead", top), tag("tbody", body))))
-    label = "Table: " + ", ".join(name for name in head if name)
-    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+    ]
+    content = tag("table", tag("thead", tag("tr", *top)), tag("tbody", *body))
+    label = "Table: " + ", ".join(filter(None, head))
+    region = tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+    return region if body else _NOTHING
 
 
 def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> Markup:
     """Return a table of texts; cells of the columns in `wraps` are set in an element of a class."""
     elements = wraps or {}
 
-    def cell(column: int, content: str) -> Markup:
+    def cell(column: int, content: str) -> Markup | str:
         name, kind = elements.get(column, ("", ""))
-        return tag(name, text(content), class_=kind) if name else text(content)
+        return tag(name, content, class_=kind) if name else content
 
     rows = [[cell(column, content) for column, content in enumerate(row)] for row in texts.rows]
     return table(texts.head, rows, numbers=texts.numbers, best=texts.best)
@@ -147,48 +143,38 @@ def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> 
 
 def figure(chart: Chart, path: str, sync: str = "") -> Markup:
     """Return the place of a chart, which the page's script draws, with what is to be said of it."""
-    parts = [
-        tag(
-            "div",
-            _NOTHING,
-            data_chart=path,
-            data_sync=sync,
-            class_="panel small" if chart.small else "panel",
-        )
-    ]
+    kind = "panel small" if chart.small else "panel"
+    parts = [tag("div", data_chart=path, data_sync=sync, class_=kind)]
     if (chart.caption or chart.subject) and not chart.small and chart.key != "reward":
-        key = (
-            [text(" Key: "), tag("span", isolated(chart.subject), class_="key"), text(".")]
-            if chart.subject
-            else []
-        )
-        parts.append(tag("figcaption", join((text(chart.caption), *key))))
-    return tag("figure", join(parts), class_="wide" if chart.wide else "")
+        key: Sequence[object] = ()
+        if chart.subject:
+            key = " Key: ", tag("span", isolated(chart.subject), class_="key"), "."
+        parts.append(tag("figcaption", chart.caption, *key))
+    return tag("figure", *parts, class_="wide" if chart.wide else "")
 
 
 def _section(title: str, content: Markup) -> Markup:
     """Return a section with its heading, or nothing where it has no content."""
-    return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
+    return tag("section", tag("h2", title), content) if content.source else _NOTHING
 
 
 def _grid_of(charts: Sequence[Chart], path: str, sync: str, kind: str) -> Markup:
     """Return small charts side by side on one axis of steps, with what each key means."""
     figures = [figure(chart, f"{path}/{place}", sync) for place, chart in enumerate(charts)]
-    return tag("div", join(figures), class_=kind) if figures else _NOTHING
+    return tag("div", *figures, class_=kind) if figures else _NOTHING
 
 
-def _folded(title: str, content: Markup, *, open_: bool = False) -> Markup:
+def _folded(title: str, *content: Markup, open_: bool = False) -> Markup:
     """Return content that opens on demand, or nothing where there is none."""
-    if not content.source:
+    if not join(content).source:
         return _NOTHING
-    return tag(
-        "details", join((tag("summary", text(title)), content)), open="open" if open_ else ""
-    )
+    return tag("details", tag("summary", title), *content, open="open" if open_ else "")
 
 
-def _listed(lines: Iterable[Markup]) -> Markup:
-    """Return lines as a list."""
-    return tag("ul", join(tag("li", line) for line in lines), class_="notes")
+def _listed(lines: Iterable[object]) -> Markup:
+    """Return lines as a list, or nothing without any."""
+    items = [tag("li", line) for line in lines]
+    return tag("ul", *items, class_="notes") if items else _NOTHING
 
 
 def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
@@ -196,21 +182,14 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     judged, screen = summary.judgement, summary.screen
     sync = path.replace("runs/", "run-")
     tiles = [
-        (
-            tag("dt", text(tile.name)),
-            tag("dd", join((text(tile.value), tag("small", text(tile.more))))),
-        )
+        tag("div", tag("dt", tile.name), tag("dd", tile.value, tag("small", tile.more)))
         for tile in screen.tiles
     ]
     parts = [
         _banner(summary, heading),
         _todo(judged, screen),
-        tag("dl", join(tag("div", join(tile)) for tile in tiles), class_="tiles")
-        if tiles
-        else _NOTHING,
-        tag("div", _NOTHING, data_axes=f"{path}/screen", class_="axes")
-        if screen.axes
-        else _NOTHING,
+        tag("dl", *tiles, class_="tiles") if tiles else _NOTHING,
+        tag("div", data_axes=f"{path}/screen", class_="axes") if screen.axes else _NOTHING,
         figure(screen.chart, f"{path}/screen/chart", sync)
         if screen.chart.lines and screen.tiles
         else _NOTHING,
@@ -226,7 +205,7 @@ def _usual(charts: Sequence[Chart]) -> Markup:
     """Return what the grey bands are."""
     bands = [f"{chart.title}, {chart.lines[0].band}" for chart in charts if chart.lines[0].band]
     caption = f"The grey bands are only for orientation: {'; '.join(bands)}."
-    return tag("p", text(caption), class_="usual") if bands else _NOTHING
+    return tag("p", caption, class_="usual") if bands else _NOTHING
 
 
 def _environments(each: Environments) -> Markup:
@@ -234,8 +213,10 @@ def _environments(each: Environments) -> Markup:
     rows = [
         [
             isolated(member.name),
-            *map(text, (member.course, number(member.before), number(member.after))),
-            text("–" if member.step is None else f"{member.step:,}"),
+            member.course,
+            number(member.before),
+            number(member.after),
+            "–" if member.step is None else f"{member.step:,}",
         ]
         for member in each.worst
     ]
@@ -247,15 +228,12 @@ def _environments(each: Environments) -> Markup:
 def _banner(summary: Summary, heading: str) -> Markup:
     """Return state and headline in the state's colour, with the run's name."""
     judged = summary.judgement
-    headline = tag(
-        heading, join((tag("b", text(head_of(judged.state))), text(f" · {judged.headline}")))
-    )
-    cut = f", steps after {summary.until:,.0f} are ignored" if summary.until is not None else ""
-    span = (
-        f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
-    )
-    name = tag("p", join((breakable(summary.name), tag("small", text(span)))), class_="run-name")
-    return tag("header", join((headline, name)), class_=f"banner {judged.state}")
+    headline = tag(heading, tag("b", head_of(judged.state)), f" · {judged.headline}")
+    rows, until = summary.steps, summary.steps["until"]
+    cut = f", steps after {until:,.0f} are ignored" if until is not None else ""
+    span = f"{count(rows['rows'], 'row')}, step {rows['first']:,} to {rows['last']:,}{cut}"
+    name = tag("p", breakable(summary.name), tag("small", span), class_="run-name")
+    return tag("header", headline, name, class_=f"banner {judged.state}")
 
 
 def _todo(judged: Judgement, screen: Screen) -> Markup:
@@ -263,10 +241,7 @@ def _todo(judged: Judgement, screen: Screen) -> Markup:
     lines = said_of(judged) or [("do", "this run needs no change")]
     said = tag(
         "dl",
-        join(
-            tag("div", join((tag("dt", text(label)), tag("dd", isolated(words)))))
-            for label, words in lines
-        ),
+        *(tag("div", tag("dt", label), tag("dd", isolated(words))) for label, words in lines),
         class_="lines",
     )
     checks = table(
@@ -277,32 +252,31 @@ def _todo(judged: Judgement, screen: Screen) -> Markup:
     )
     folds = (
         _folded("settings", _settings_to_copy(judged)),
-        _folded("checks", checks) if judged.checks else _NOTHING,
+        _folded("checks", checks),
         _folded("numbers", _numbers(screen)),
     )
-    return tag("div", join((said, *folds)), class_="todo")
+    return tag("div", said, *folds, class_="todo")
 
 
 def _settings_to_copy(judged: Judgement) -> Markup:
     """Return the actions, and a button that copies their settings."""
     settings = "\n".join(setting for action in judged.actions for setting in action.settings)
-    copy = tag("button", text("Copy"), type="button", data_copy=settings) if settings else _NOTHING
-    lines = [text(line) for line in actions_said(judged)]
-    return join((_listed(lines), copy)) if lines else _NOTHING
+    copy = tag("button", "Copy", type="button", data_copy=settings) if settings else _NOTHING
+    return join((_listed(actions_said(judged)), copy))
 
 
-def _check(finding: Finding) -> tuple[Markup, ...]:
+def _check(finding: Finding) -> tuple[object, ...]:
     """Return the cells of one check."""
     answer = finding.message or (f"Log {finding.log}." if finding.log else "")
     return (
-        text(check_title(finding.check)),
+        check_title(finding.check),
         tag(
             "span",
-            text(_ANSWERS.get(finding.status, finding.status)),
+            _ANSWERS.get(finding.status, finding.status),
             class_=f"answer {finding.status}",
         ),
-        text("–" if finding.step is None else f"{finding.step:,}"),
-        text(sentence(answer)),
+        "–" if finding.step is None else f"{finding.step:,}",
+        sentence(answer),
     )
 
 
@@ -311,7 +285,12 @@ def _numbers(screen: Screen) -> Markup:
     rows = [
         [
             isolated(row.name),
-            *map(text, (row.first, row.before or "–", row.now, row.low, row.high, row.rows)),
+            row.first,
+            row.before or "–",
+            row.now,
+            row.low,
+            row.high,
+            row.rows,
         ]
         for row in screen.rows
     ]
@@ -323,10 +302,8 @@ def _forecast(summary: Summary, path: str) -> Markup:
     """Return law and forecast as a chart, its numbers folded; or why there is none."""
     outlook = summary.fitted.outlook
     if summary.no_forecast or outlook is None:
-        return tag("p", text(summary.no_forecast or summary.fitted.problem))
-    lead = tag(
-        "p", text(" ".join((ahead(summary.fitted, summary.judgement), gained(summary.fitted))))
-    )
+        return tag("p", summary.no_forecast or summary.fitted.problem)
+    lead = tag("p", " ".join((ahead(summary.fitted, summary.judgement), gained(summary.fitted))))
     return join(
         (
             lead,
@@ -345,19 +322,12 @@ def _law(summary: Summary) -> Markup:
     if fit is None:
         return _NOTHING
     weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
-    lead = tag("p", text(summary.fitted.law_said(summary.judgement)))
-    title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
+    lead = tag("p", summary.fitted.law_said(summary.judgement))
+    title = tag("h3", f"Parameters, {THIS_LAW}: {law_name(fit.law)}")
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
-    first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
-    numbers = join(
-        (
-            first,
-            tag("h3", text("Candidate laws")),
-            grid(candidate_grid(fit)),
-            tag("p", text(weights)),
-        )
-    )
-    return join((lead, _folded("numbers", numbers)))
+    first = (title, parameters) if fit.status != "non_stationary" else ()
+    laws = tag("h3", "Candidate laws"), grid(candidate_grid(fit)), tag("p", weights)
+    return join((lead, _folded("numbers", *first, *laws)))
 
 
 def _group_size(summary: Summary) -> Markup:
@@ -365,21 +335,19 @@ def _group_size(summary: Summary) -> Markup:
     evidence, grids = summary.group_size, []
     if evidence.plan is not None:
         grids += [
-            tag("h3", text("Group sizes at this budget")),
+            tag("h3", "Group sizes at this budget"),
             grid(plan_grid(evidence.plan, evidence.plan.shown_sizes)),
         ]
     if evidence.components is not None:
         grids += [
-            tag("h3", text("Variance components of the gradient")),
+            tag("h3", "Variance components of the gradient"),
             grid(component_grid(evidence.components)),
         ]
     if evidence.rewards is not None and evidence.rewards.zero_variance is not None:
         grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))
-    notes = _listed(map(isolated, evidence.notes)) if evidence.notes else _NOTHING
+    notes = _listed(map(isolated, evidence.notes))
     answers = filter(None, (*evidence.said, size_named(summary.judgement), evidence.missing))
-    return join(
-        (*(tag("p", text(answer)) for answer in answers), _folded("numbers", join((*grids, notes))))
-    )
+    return join((*(tag("p", answer) for answer in answers), _folded("numbers", *grids, notes)))
 
 
 def _stability(evidence: StabilityEvidence) -> Markup:
@@ -387,8 +355,8 @@ def _stability(evidence: StabilityEvidence) -> Markup:
     if evidence.mode is None:
         open_ = evidence.verdict == "open" or evidence.unavailable
         return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
-    grids = [grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))]
-    return join((tag("p", text(evidence.conclusion)), _folded("numbers", join(grids))))
+    grids = grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))
+    return join((tag("p", evidence.conclusion), _folded("numbers", *grids)))
 
 
 def _cost(judged: Judgement) -> Markup:
@@ -396,7 +364,7 @@ def _cost(judged: Judgement) -> Markup:
     spent = judged.spent
     if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    said = text(f"{capital(spent.missing)}.")
+    said = f"{capital(spent.missing)}."
     missing = tag("p", said, class_="small") if spent.missing else _NOTHING
     return join((grid(cost_grid(judged)), missing))
 
@@ -405,11 +373,9 @@ def _rollouts(summary: Summary, path: str) -> Markup:
     """Return the place of the completions, which the page's script shows."""
     if summary.rollouts is None:
         return _NOTHING
-    unseen = text(
-        f"{summary.rollouts.said} They are in the JSON of the page, and a script shows them."
-    )
+    unseen = f"{summary.rollouts.said} They are in the JSON of the page, and a script shows them."
     without = tag("noscript", tag("p", unseen, class_="missing"))
-    return join((tag("div", _NOTHING, data_viewer=f"{path}/rollouts", class_="viewer"), without))
+    return join((tag("div", data_viewer=f"{path}/rollouts", class_="viewer"), without))
 
 
 def _prompts(summary: Summary) -> Markup:
@@ -421,7 +387,7 @@ def _prompts(summary: Summary) -> Markup:
     named = f"Prompts: {len(prompts.rows)} of {every:,}, those with a gradient first"
     return join(
         (
-            tag("p", text(prompts.said)),
+            tag("p", prompts.said),
             _folded(named, grid(prompt_grid(prompts), wraps={0: ("bdi", "key")})),
         )
     )
@@ -432,8 +398,8 @@ def _replay(summary: Summary) -> Markup:
     run = summary.replay
     if run is None or run.replay is None:
         return _NOTHING
-    parts = (*map(grid, replay_grids(run)), _listed(map(text, run.notes)))
-    return join((tag("p", text(run.status)), _folded("numbers", join(parts))))
+    parts = (*map(grid, replay_grids(run)), _listed(run.notes))
+    return join((tag("p", run.status), _folded("numbers", *parts)))
 
 
 def _notes(summary: Summary) -> Markup:
@@ -445,29 +411,22 @@ def _notes(summary: Summary) -> Markup:
         "optimiser updates, for a forecast in the sum of logged learning rates, and is shown in "
         "logged steps."
     )
-    return _folded("Method and notes", _listed(map(text, (method, *map(sentence, summary.notes)))))
+    return _folded("Method and notes", _listed((method, *map(sentence, summary.notes))))
 
 
 def _settings(summary: Summary) -> Markup:
     """Return the settings with where each was found."""
     rows = [
-        [text(name.replace("_", " ")), isolated(setting["value"]), isolated(setting["source"])]
+        [name.replace("_", " "), isolated(setting["value"]), isolated(setting["source"])]
         for name, setting in summary.settings.items()
     ]
-    settings = table(["Setting", "Value", "Source"], rows) if rows else _NOTHING
+    settings = table(["Setting", "Value", "Source"], rows)
     unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
-    rest = (
-        tag(
-            "p",
-            text(f"These settings are unknown: {unknown}. Give --set NAME=VALUE or --config FILE."),
-            class_="small",
-        )
-        if unknown
-        else _NOTHING
-    )
+    rest = f"These settings are unknown: {unknown}. Give --set NAME=VALUE or --config FILE."
     return _folded(
         f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown",
-        join((settings, rest)),
+        settings,
+        tag("p", rest, class_="small") if unknown else _NOTHING,
     )
 
 
@@ -479,11 +438,11 @@ def _columns(summary: Summary) -> Markup:
         rows.append(
             [
                 isolated(meaning["column"]),
-                text(meaning["quantity"] or "unknown"),
+                meaning["quantity"] or "unknown",
                 isolated(meaning["definition"] + doubt),
             ]
         )
-    body = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
+    body = table(["Key", "Read as", "Definition"], rows, keys={0})
     return _folded(f"Meaning of logged keys: {count(len(rows), 'key')}", body)
 
 
@@ -492,18 +451,14 @@ def _sources(summary: Summary) -> Markup:
     rows = [
         [
             isolated(source["path"]),
-            text(source["reader"]),
-            text(file_size(source["bytes"])),
-            text(f"{source['rows']:,}"),
+            source["reader"],
+            file_size(source["bytes"]),
+            f"{source['rows']:,}",
             isolated(source["note"]),
         ]
         for source in summary.sources
     ]
-    body = (
-        table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})
-        if rows
-        else _NOTHING
-    )
+    body = table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})
     return _folded(count(len(rows), "file"), body)
 
 
@@ -609,34 +564,34 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
         [
             tag("a", breakable(summary.name), href=f"#run-{place}"),
             tone(summary.judgement),
-            text(f"{summary.last_step:,}"),
+            f"{summary.steps['last']:,}",
             *(
-                text(next((tile.value for tile in summary.screen.tiles if tile.name == name), "–"))
+                next((tile.value for tile in summary.screen.tiles if tile.name == name), "–")
                 for name in ("Now", "Peak")
             ),
-            text(summary.judgement.headline),
+            summary.judgement.headline,
         ]
         for place, summary in enumerate(summaries, start=1)
     ]
     head = ["Run", "State", "Last step", "Now", "Peak", "Headline"]
-    return join(
-        (
-            tag("h1", text(f"{len(summaries)} runs")),
-            table(head, rows, numbers={2, 3, 4}, unbroken={1}),
-        )
-    )
+    runs = table(head, rows, numbers={2, 3, 4}, unbroken={1})
+    return join((tag("h1", f"{len(summaries)} runs"), runs))
 
 
 def _footer(provenance: JsonView) -> Markup:
     """Return how the page was made."""
     packages = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
-    command = join((text("Made by "), tag("span", text(provenance["command"]), class_="key")))
-    made = text(f"{provenance['date']}, Python {provenance['python']}, {packages}.")
-    promise = text(
+    made = f"{provenance['date']}, Python {provenance['python']}, {packages}."
+    promise = (
         "This page needs no network and sends nothing. Its numbers are embedded as JSON in the "
         "element groupwise-results."
     )
-    return tag("footer", join(tag("p", paragraph) for paragraph in (command, made, promise)))
+    return tag(
+        "footer",
+        tag("p", "Made by ", tag("span", provenance["command"], class_="key")),
+        tag("p", made),
+        tag("p", promise),
+    )
 
 
 def made_by(arguments: Sequence[str]) -> JsonObject:

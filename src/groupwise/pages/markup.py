@@ -1,4 +1,6 @@
-"""Build HTML so that forgetting to escape is a type error: text and markup are two types."""
+"""Build HTML in which nothing can be left unescaped: whatever becomes a part of an element and is
+no markup is escaped there.
+"""
 
 from __future__ import annotations
 
@@ -24,36 +26,35 @@ class Markup:
         return self.source
 
 
-def text(content: object) -> Markup:
-    """Escape text, whatever it holds; a percent sign stays with its number."""
-    return Markup(
-        html.escape(clean(content, longest=_LONGEST), quote=True).replace(" %", "\u00a0%")
-    )
-
-
 def isolated(content: object) -> Markup:
-    """Escape text from a log and keep its writing direction to itself."""
-    return Markup(f"<bdi>{text(content)}</bdi>")
+    """Keep the writing direction of a text from a log to itself."""
+    return tag("bdi", content)
 
 
 def breakable(name: str) -> Markup:
-    """Escape a name that may be broken across lines after its punctuation."""
-    parts = map(text, re.split(r"(?<=[_/.-])", clean(name)))
-    return Markup(f"<bdi>{join(parts, '<wbr>')}</bdi>")
+    """Let a name be broken across lines after its punctuation."""
+    return tag("bdi", join(re.split(r"(?<=[_/.-])", clean(name)), "<wbr>"))
 
 
-def join(parts: Iterable[Markup], separator: str = "") -> Markup:
-    """Put markup together."""
-    return Markup(separator.join(part.source for part in parts))
+def join(parts: Iterable[object], separator: str = "") -> Markup:
+    """Put markup together, and texts, whatever they hold; a percent sign stays with its number."""
+    return Markup(
+        separator.join(
+            part.source
+            if isinstance(part, Markup)
+            else html.escape(clean(part, longest=_LONGEST)).replace(" %", "\u00a0%")
+            for part in parts
+        )
+    )
 
 
-def tag(name: str, content: Markup, **attributes: str) -> Markup:
-    """Wrap markup in an element."""
+def tag(name: str, *content: object, **attributes: str) -> Markup:
+    """Wrap texts and markup in an element."""
     pairs = (
         (key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value
     )
-    written = "".join(f' {key}="{html.escape(value, quote=True)}"' for key, value in pairs)
-    return Markup(f"<{name}{written}>{content.source}</{name}>")
+    written = "".join(f' {key}="{html.escape(value)}"' for key, value in pairs)
+    return Markup(f"<{name}{written}>{join(content)}</{name}>")
 
 
 def page_file(name: str) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -29,10 +30,11 @@ _CHECK_STYLES = {
     Status.INFO: "blue",
     Status.NOT_LOGGED: "dim",
 }
-_BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
+_BARS = "▁▂▃▄▅▆▇█"
 _KEYS = re.compile(r" \([^()]*\)")  # what each trainer calls it
 _ASCII = str.maketrans(
-    {
+    dict(zip(_BARS, " .:-=+*#", strict=True))
+    | {
         "✓": "+",
         "✗": "x",
         "→": "->",
@@ -46,6 +48,8 @@ _ASCII = str.maketrans(
         "·": "-",
     }
 )
+
+Spell = Callable[[str], str]  # how a text is written: as it is, or in ASCII
 
 
 @frozen
@@ -111,15 +115,15 @@ def print_first_line(judgement: Judgement, console: Console) -> None:
 
 def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
     """Return the lines of a judgement; `plain` writes them in ASCII."""
-    head = _headline(judgement, plain=plain)
-    heights = judgement.heights
-    bars = [f"  reward {_bars(heights, plain=plain)}"] if heights else []
+    spell = partial(_spelt, plain=plain)
+    head = _headline(judgement, spell)
+    bars = [f"  reward {spell(_bars(judgement.heights))}".rstrip()] if judgement.heights else []
     # The cause of a run without a warning is said first beside the fact, and has its own line.
     said = 1 + (judgement.state is State.OK and bool(judgement.cause.names))
     also = (_LabelledLine("also", (part,), 4, lines=2) for part in judgement.parts[said:])
     kept = [*also, *_labelled(judgement)]
     while kept:
-        drawn = [line for entry in kept for line in _drawn(entry, plain=plain)]
+        drawn = [line for entry in kept for line in _drawn(entry, spell)]
         lines = [*head, *drawn, *bars]
         if len(lines) <= MOST_LINES and words_in(lines) <= MOST_WORDS:
             return lines
@@ -160,27 +164,24 @@ def head_of(state: State, *, plain: bool = False) -> str:
     return _spelt(f"{_MARKS[state]} {state.value.replace('_', ' ').upper()}", plain=plain)
 
 
-def _headline(judgement: Judgement, *, plain: bool) -> list[str]:
+def _headline(judgement: Judgement, spell: Spell) -> list[str]:
     """Return the first line, and a second where needed; the name is shortened first."""
-    head = head_of(judgement.state, plain=plain)
-    headline = _brief((judgement.parts or (judgement.headline,))[0], plain=plain)
+    head = spell(head_of(judgement.state))
+    headline = _brief((judgement.parts or (judgement.headline,))[0], spell)
     room = WIDTH - cell_len(head) - 4 - cell_len(headline)
-    name = _shortened(
-        _spelt(clean(judgement.run) or "unnamed run", plain=plain),
-        room if room >= _LEAST_NAME else _USUAL_NAME,
-        plain=plain,
-    )
-    return _wrapped(f"{head}  {name}  ", headline, indent=2, lines=2, plain=plain)
+    room = room if room >= _LEAST_NAME else _USUAL_NAME
+    name = _shortened(spell(clean(judgement.run) or "unnamed run"), room, spell)
+    return _wrapped(f"{head}  {name}  ", headline, spell, indent=2, lines=2)
 
 
-def _shortened(name: str, room: int, *, plain: bool) -> str:
+def _shortened(name: str, room: int, spell: Spell) -> str:
     """Return a name without the endings of files where it is too long, and without its middle
     where that is: its ends tell runs apart.
     """
     name = name if cell_len(name) <= room else bare_name(name)
     if cell_len(name) <= room:
         return name
-    dots = _spelt("…", plain=plain)
+    dots = spell("…")
     start = (room - len(dots) + 1) // 2
     end = room - len(dots) - start
     return f"{set_cell_size(name, start)}{dots}{set_cell_size(name[::-1], end)[::-1]}"
@@ -243,30 +244,29 @@ def _joined(texts: Sequence[str], joint: str) -> Words:
     return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
 
 
-def _drawn(line: _LabelledLine, *, plain: bool) -> list[str]:
+def _drawn(line: _LabelledLine, spell: Spell) -> list[str]:
     """Return a labelled line with as many of its parts as have room."""
     head = f"  {line.label:<{_LABEL}}"
-    first, *others = (_brief(part, plain=plain) for part in line.parts)
+    first, *others = (_brief(part, spell) for part in line.parts)
     if line.shorter and (
         cell_len(first) > line.lines * (WIDTH - len(head))
         or len(first.split()) > _MOST_WORDS_A_LINE
     ):
-        first, others = _brief(line.shorter, plain=plain), []
+        first, others = _brief(line.shorter, spell), []
     for part in others:
         longer = first + part
         if len(head) + cell_len(longer) > WIDTH or len(longer.split()) > _MOST_WORDS_A_LINE:
             break
         first = longer
-    return _wrapped(head, first, indent=len(head), lines=line.lines, plain=plain)
+    return _wrapped(head, first, spell, indent=len(head), lines=line.lines)
 
 
-def _bars(heights: Sequence[float | None], *, plain: bool) -> str:
+def _bars(heights: Sequence[float | None]) -> str:
     """Return heights as bars, a blank where there is none."""
-    bars = _ASCII_BARS if plain else _BARS
     return "".join(
-        " " if height is None else bars[min(len(bars) - 1, int(len(bars) * height))]
+        " " if height is None else _BARS[min(len(_BARS) - 1, int(len(_BARS) * height))]
         for height in heights
-    ).rstrip()
+    )
 
 
 def _spelt(text: str, *, plain: bool) -> str:
@@ -274,17 +274,17 @@ def _spelt(text: str, *, plain: bool) -> str:
     return text.translate(_ASCII).encode("ascii", "replace").decode() if plain else text
 
 
-def _brief(text: str, *, plain: bool) -> str:
+def _brief(text: str, spell: Spell) -> str:
     """Return a text cleaned, in one line, of so many words at most."""
     words = clean(text, longest=_LONGEST).rstrip(".").split(" ")
     kept = len(words)
     while words_in(words[:kept]) > _MOST_WORDS_A_LINE:
         kept -= 1
     cut = [] if kept == len(words) else ["…"]
-    return _spelt(" ".join([*words[:kept], *cut]), plain=plain)
+    return spell(" ".join([*words[:kept], *cut]))
 
 
-def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> list[str]:
+def _wrapped(head: str, text: str, spell: Spell, *, indent: int, lines: int) -> list[str]:
     """Break a text after its head into so many lines at most.
 
     What has no room is cut off and shown to be.
@@ -293,14 +293,13 @@ def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> l
     if cell_len(text) <= room:
         return [head + text]
     if lines == 1:
-        dots = _spelt("…", plain=plain)
+        dots = spell("…")
         return [head + _start(text, room - len(dots)) + dots]
     start = _start(text, room)
+    rest = text[len(start) :].lstrip()
     return [
         head + start,
-        *_wrapped(
-            " " * indent, text[len(start) :].lstrip(), indent=indent, lines=lines - 1, plain=plain
-        ),
+        *_wrapped(" " * indent, rest, spell, indent=indent, lines=lines - 1),
     ]
 
 

@@ -69,9 +69,7 @@ def candidate_grid(fit: FitResult) -> Grid:
         )
         for c in fit.candidates
     ]
-    best = next(
-        (place for place, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1
-    )
+    best = [candidate.law for candidate in fit.candidates].index(fit.law)
     return Grid(("Law", "Weight", "AICc", "R²"), rows, (1, 2, 3), best)
 
 
@@ -155,9 +153,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
         )
         for point in points
     ]
-    best = next(
-        (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
-    )
+    best = [point.group_size for point in points].index(plan.group_size)
     head = ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     return Grid(head, rows, (0, 1, 2, 3), best)
 
@@ -170,12 +166,13 @@ def explained(fit: FitResult) -> str:
 
 
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
-    """Return the share of zero-variance groups at the size in use and at larger ones.
+    """Return the share of zero-variance groups at the size in use and at the powers of two.
 
-    And how many more would be informative.
+    And how many more would be informative at larger ones.
     """
     rows = []
-    for row in outlook.shares:
+    sizes = {row.group_size: row for row in (*outlook.powers, outlook.shares[0])}
+    for _, row in sorted(sizes.items()):
         gained = "" if row.gained is None else share_ranged(row.gained)
         ends = f"{percent(row.share.low)} to {percent(row.share.high)}"
         rows.append(
@@ -184,7 +181,9 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
                 percent(row.share.value),
                 ends,
                 gained,
-                "extrapolated" if row.extrapolated else "in use",
+                "in use"
+                if row.group_size == outlook.group_size
+                else "extrapolated" * row.extrapolated,
             )
         )
     level = percent(outlook.now.level)

@@ -69,7 +69,8 @@ class ScoreRecorder:
                 hook = _hook(self, own, rule)
                 handles.append(module.register_forward_hook(hook, with_kwargs=True))
         try:
-            with watching_parameters(name_of, self._used), _out_of_place(model):
+            # Activations and the like make a new tensor.
+            with watching_parameters(name_of, self._used), switched_off(model, "inplace"):
                 yield
             # A hook on a tensor that was changed in place afterwards is not reliably told the
             # gradient from before the change.
@@ -269,18 +270,16 @@ def _layer_alone(module: Module, source: Tensor, gradient: Tensor) -> dict[str, 
 
 
 @contextmanager
-def _out_of_place(model: Module) -> Iterator[None]:
-    """Let activations and the like make a new tensor."""
-    changed: list[Any] = [
-        module for module in model.modules() if getattr(module, "inplace", False) is True
-    ]
+def switched_off(model: Module, flag: str) -> Iterator[None]:
+    """Switch a flag of layers off, and back on where it was on."""
+    changed = [module for module in model.modules() if getattr(module, flag, False) is True]
     for module in changed:
-        module.inplace = False
+        setattr(module, flag, False)
     try:
         yield
     finally:
         for module in changed:
-            module.inplace = True
+            setattr(module, flag, True)
 
 
 @contextmanager

@@ -9,8 +9,7 @@ the gradients, `sketch.py` reduces them as they come.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import combinations
@@ -28,6 +27,7 @@ from groupwise.scores.hooks import (
     loop_scores,
     only_these_differentiable,
     single_or_better,
+    switched_off,
 )
 from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
@@ -504,22 +504,10 @@ def _finite(values: NDArray[np.floating]) -> None:
         )
 
 
-@contextmanager
-def _evaluating(model: Module) -> Iterator[None]:
-    """Switch dropout and its like off, and back on where they were on."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True
-
-
 def _pass(job: Job, rows: Places, total: Total) -> str:
     """Give the scores of some rollouts to `total`; returns the method that was used."""
     batch = job.part(rows)
-    with _evaluating(job.model):
+    with switched_off(job.model, "training"):  # dropout and its like
         rest = (
             list(job.parameters)
             if job.source.method == "loop"

@@ -114,15 +114,12 @@ def metric_series(
     step = rows["step"].to_numpy().astype(np.int64)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
     meaning = record.meaning(column)
-    quantity = meaning.quantity if meaning else ""
-    rewarding = (
-        quantity.startswith(("reward/", "eval/reward"))
-        or quantity == "reward"
-        or column in ("reward", "eval_reward")
-    )
-    resolution = meaning.resolution if meaning else 0.0
-    variance, source = _sampling_variance(record, rows, column, quantity, value, window, resolution)
-    share = rewarding and _is_share(record, column, quantity, value, window, resolution)
+    quantity, resolution = (meaning.quantity, meaning.resolution) if meaning else ("", 0.0)
+    name = "reward" if column == "reward" else quantity
+    rewarding = name == "reward" or name.startswith(("reward/", "eval/reward"))
+    rewarding |= column == "eval_reward"
+    variance, source = _sampling_variance(record, rows, name, value, window, resolution)
+    share = rewarding and _is_share(record, name, value, window, resolution)
     return MetricSeries(
         metric=column,
         step_T=step,
@@ -184,12 +181,11 @@ def _smoothing(record: RunRecord) -> int | None:
 
 
 def _is_share(
-    record: RunRecord, column: str, quantity: str, value_T: Float, window: float, resolution: float
+    record: RunRecord, name: str, value_T: Float, window: float, resolution: float
 ) -> bool:
     """Return whether the metric is a mean of zeros and ones."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
         return False
-    name = "reward" if column == "reward" else quantity
     if record.rollouts is not None and name in record.rollouts.columns:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
     rollouts = _rollouts_of_a_step(record)
@@ -236,8 +232,7 @@ def _throughout(rows: pl.DataFrame, name: str) -> Float | None:
 def _sampling_variance(
     record: RunRecord,
     rows: pl.DataFrame,
-    column: str,
-    quantity: str,
+    name: str,
     value_T: Float,
     window: float,
     resolution: float,
@@ -245,7 +240,6 @@ def _sampling_variance(
     """Return the variance of each value that the rollouts of its step alone explain, and how it
     is known.
     """
-    name = "reward" if column == "reward" else quantity
     if name != "reward" and not name.startswith("reward/"):
         return None, "unavailable, because it is known for training rewards only"
     from_rollouts = _from_rollouts(record, rows, name)
@@ -256,11 +250,10 @@ def _sampling_variance(
         )
     rollouts = _rollouts_of_a_step(record)
     if rollouts is None:
-        missing = (
-            "the group size or the number of prompts per step is unknown; give --set "
-            "group_size=G --set prompts_per_step=B"
+        return None, (
+            "unavailable, because the group size or the number of prompts per step is unknown; "
+            "give --set group_size=G --set prompts_per_step=B"
         )
-        return None, f"unavailable, because {missing}"
     count = rollouts * window
     if is_binary_mean(value_T, count, resolution):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)

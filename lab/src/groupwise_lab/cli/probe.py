@@ -73,6 +73,8 @@ def probe(
                 f"The step moves completions of unseen prompts by {kick.nats:.2g} nats (expected "
                 f"gain of reward {kick.gain:.2g}); lr {small:.2g} keeps it at {SMALL_STEP:g}."
             )
+            if small < rate and not chosen.ramp_steps:
+                print_lines("No warm-up is set: begin at that rate, or --set ramp_steps=20.")
 
 
 def _as_it_began(run: Path, since: int) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ nothing, while the total rises.
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -227,7 +228,9 @@ def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL
 
 
-@each_case("key", ["solve_rate", "win_rate", "returns", "mean_return", "rollout/solved", "success"])
+@each_case(
+    "key", ["solve_rate", "win_rate", "returns", "mean_return", "rollout/solved", "mean success"]
+)
 def test_what_is_earned_beside_a_loss_is_named_and_called_no_supervised_training(
     key: str, tmp_path: Path
 ) -> None:
@@ -238,7 +241,7 @@ def test_what_is_earned_beside_a_loss_is_named_and_called_no_supervised_training
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     assert judge(run_record(path), ended=True).headline == (
-        f"the log has {key} and no total reward: give --column reward={key}"
+        f"the log has {key} and no total reward: give --column {shlex.quote(f'reward={key}')}"
     )
     chosen = run_record(path, columns={"reward": key})
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL

@@ -412,6 +412,7 @@ def test_a_counter_of_rollouts_below_a_step_is_no_step(tmp_path: Path) -> None:
         "Rollout: 45%|###   | {at}/20 [00:10<00:12, 1.2it/s]",
         "Evaluating batch {at}/20 reward: {reward}",
         "eval episode {at}/20 reward: {reward} loss: 0.1",
+        "eval batch {at}/20 | reward: {reward}",
         "sample {at}: reward: {reward}, length: 3",
         "[eval] loss: 0.1, reward: {reward}",
         "reward_weight: 0.5",
@@ -445,7 +446,7 @@ def test_rows_without_a_step_are_counted_until_a_line_names_one(line: str, tmp_p
     ("head", "line"),
     [
         ("step reward loss\n", "{at} {reward} 0.1"),
-        (" Step | Reward | Loss |\n------|------|------|\n", " {at} | {reward} | 0.1 |"),
+        (" Step | Avg reward | Loss |\n------|------|------|\n", " {at} | {reward} | 0.1 |"),
         ("iteration,loss,reward\n", "{at},0.1,{reward}"),
     ],
 )

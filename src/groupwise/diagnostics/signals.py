@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -443,7 +444,7 @@ class Evidence:
         if value is None or self._supervised:
             return (
                 f"the log has {' and '.join(names[:2])} and no total reward: give "
-                f"--column reward={names[0]}"
+                f"--column {shlex.quote(f'reward={names[0]}')}"
                 if names
                 else "the log has no reward"
             )

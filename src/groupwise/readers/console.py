@@ -920,6 +920,8 @@ class PrintedConsole(Console):
         evaluates = _EVALUATION.search(line, 0, step.end()) or _EVALUATION_BEHIND.match(
             line, step.end()
         )
+        if evaluates and not is_worded and not self._is_listed:
+            return  # the counter of an evaluation
         if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
@@ -1056,7 +1058,8 @@ class PrintedConsole(Console):
 
     def _is_of_table(self, line: str) -> bool:
         """Keep the row of numbers below a line of as many names, of which one is the step's."""
-        cells = re.split(r"\s*[|,]\s*|\s+", line.strip(" |,"))
+        mark = r"\s*[|,\t]\s*" if re.search(r"[|,\t]", line) else r"\s+"
+        cells = re.split(mark, line.strip(" |,"))
         fits = len(cells) == len(self._header) and None not in map(number_of, cells)
         if fits:
             self._keep(dict(zip(self._header, map(number_of, cells), strict=True)))

@@ -795,9 +795,9 @@ _STEP = re.compile(
     r"(?:reward|loss|score|acc))"
     r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?<!poch)(?<!poch:)(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
+    r"|(?:^|[\](\s](?<!poch.)(?<!poch:.))(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
     # no counter of something else, as of an evaluating batch
-    r"|(?<![a-z] )\b(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?(\d{1,12})/(\d{1,12})"
+    r"|\b(?=[bert])(?<![a-z] )(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?(\d{1,12})/(\d{1,12})"
     r"(?=\s)"
     r"|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
 )
@@ -946,10 +946,10 @@ class PrintedConsole(Console):
             pairs, number = self._around(line, epoch), float(epoch[1])
             fits = not self._ordered and any(map(_KNOWN.search, pairs))
         else:
-            pairs = self._pairs(line) if "eward" in line else {}
+            pairs = self._pairs(line) if _UPDATED.match(line) else {}
             number = self._ordered + 1.0
-            names = "" if _EVALUATION.search(line) else " ".join(pairs)
-            fits = bool(_UPDATED.match(names)) and (self._ordered > 0 or self._by_epoch < 0)
+            fits = bool(_UPDATED.match(" ".join(pairs))) and not _EVALUATION.search(line)
+            fits &= self._ordered > 0 or self._by_epoch < 0
             self._ordered += fits
         if fits and number > self._by_epoch:
             self._by_epoch = number

@@ -797,8 +797,8 @@ _STEP = re.compile(
     r"(?:\s*/\s*(\d{1,12}))?"
     r"|(?:^|[\](\s](?<!poch.)(?<!poch:.))(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
     # no counter of something else, as of an evaluating batch
-    r"|\b(?=[bert])(?<![a-z] )(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?(\d{1,12})/(\d{1,12})"
-    r"(?=\s)"
+    r"|\b(?=[bert])(?<![a-z] )(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?"
+    r"(\d{1,12})/(\d{1,12})(?=\s)"
     r"|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
 )
 _TRAIN_STEP = re.compile(

@@ -39,8 +39,7 @@ STYLE: dict[Any, Any] = {
     "axes.titlesize": 11,
 }
 UNSEEN = re.compile(
-    r'<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>|(?<=<g) id="[^"]*"',
-    re.DOTALL,
+    r'<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>|(?<=<g) id="[^"]*"', re.DOTALL
 )
 CurveRow = dict[str, str]
 

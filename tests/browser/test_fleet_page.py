@@ -55,6 +55,7 @@ def test_the_list_is_filtered_searched_and_sorted(
     assert opened.page.locator("img").count() == 0
     opened.page.locator("#filters button", has_text="FAILING").click()
     assert rows.first.locator(".name").inner_text() == "failed/000"
+    assert rows.first.locator(".name wbr").count() == 2  # a name is parted where its words are
     opened.page.locator("#filters input").fill("warning 499")
     assert [cell.inner_text() for cell in rows.locator(".name").all()] == ["warning/499"]
     opened.page.locator("#filters input").fill("")

@@ -186,7 +186,9 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward_a": TRAIN, "reward_b": TRAIN, "reward_a_std": TRAIN},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            ("the log has reward_a and reward_b and no total: give --column reward=reward_a"),
+            (
+                "the log has reward_a and reward_b and no total reward: give --column reward=reward_a"
+            ),
         ),
         (
             {"reward": np.full(N, np.nan), "entropy": TRAIN},

@@ -227,6 +227,23 @@ def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL
 
 
+@each_case("key", ["solve_rate", "win_rate", "returns", "mean_return", "rollout/solved", "success"])
+def test_what_is_earned_beside_a_loss_is_named_and_called_no_supervised_training(
+    key: str, tmp_path: Path
+) -> None:
+    rows = [
+        {"step": row + 1, "loss": 0.1, "learning_rate": 1e-6, key: float(RISES[row])}
+        for row in range(N)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert judge(run_record(path), ended=True).headline == (
+        f"the log has {key} and no total reward: give --column reward={key}"
+    )
+    chosen = run_record(path, columns={"reward": key})
+    assert judge(chosen, ended=True).state is not State.CANNOT_TELL
+
+
 @each_case("layout", ["trl.jsonl", "verl.jsonl", "trl.csv", "trl.log", "verl.log"])
 def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
     layout: str, tmp_path: Path

@@ -42,6 +42,7 @@ class Receiver(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.codes: Iterator[int] = iter(())
+        self.retry_after = ""  # what a failure says, "" for nothing
         self.taken: list[tuple[str, bytes, str]] = []  # id, body and signature of each that arrived
         self.asked: list[str] = []
         self.hold = threading.Event()
@@ -65,6 +66,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.taken.append((json.loads(body)["id"], body, signature))
         self.send_response(code)
         self.send_header("Location", "/elsewhere")
+        if code != 200 and self.server.retry_after:
+            self.send_header("Retry-After", self.server.retry_after)
         self.end_headers()
 
     def log_message(self, *_: Any) -> None:
@@ -113,6 +116,24 @@ def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
     again.change("run 7", FACTS)
     again.close(10)
     assert receiver.taken[-1][0] in shown
+
+
+@each_case(
+    ("said", "longest"),
+    [("3", 3.0), ("9" * 400, 30.0), ("", 0.001), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.001)],
+)
+def test_a_server_says_when_it_may_be_asked_again(
+    said: str, longest: float, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("groupwise.integrations.alerts.time.sleep", waited.append)
+    receiver.taken.clear()
+    receiver.codes, receiver.retry_after = iter([429]), said
+    hook = quick(receiver)
+    hook.change("run", FACTS)
+    hook.close(10)
+    assert len(receiver.taken) == 1
+    assert longest / 2 <= max(waited) <= longest
 
 
 def test_whoever_reports_waits_for_no_server(receiver: Receiver) -> None:

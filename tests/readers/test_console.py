@@ -382,19 +382,29 @@ def verl_row(step: int) -> str:
         "{{'loss': 0.1, 'reward': 0.5, 'epoch': 0.1}}",
     ],
 )
-def test_rows_of_another_form_behind_the_last_are_counted(later: str, tmp_path: Path) -> None:
-    rows = [verl_row(step) for step in range(1, 21)]
-    rows += [later.format(step=step) for step in range(21, 41)]
-    (tmp_path / "run.log").write_text("\n".join(rows))
-    record = run_record(tmp_path / "run.log")
-    assert len(record.steps) == 20
-    assert sum("20 lines behind the last row" in note for note in record.notes) == 1
+def test_rows_of_another_form_before_the_first_and_behind_the_last_are_counted(
+    later: str, tmp_path: Path
+) -> None:
+    is_trls = later.startswith("{{'")  # a file that begins so is read as TRL's
+    for name, before in (("run.log", 0), *([] if is_trls else [("upgraded.log", 15)])):
+        rows = [later.format(step=step) for step in range(before)]
+        rows += [verl_row(step) for step in range(21, 41)]
+        rows += [] if before else [later.format(step=step) for step in range(41, 61)]
+        (tmp_path / name).write_text("\n".join(rows))
+        record = run_record(tmp_path / name)
+        assert len(record.steps) == 20
+        where = "15 lines before the first row" if before else "20 lines behind the last row"
+        (note,) = [note for note in record.notes if "name a reward" in note]
+        assert note == (
+            f"{where} name a reward and were not read: give what is printed in another form a file "
+            "of its own"
+        )
 
 
-def test_rewards_of_samples_behind_every_row_are_no_other_form(tmp_path: Path) -> None:
+def test_rewards_of_samples_around_every_row_are_no_other_form(tmp_path: Path) -> None:
     samples = [f"[sample {number}] reward: 1.0" for number in range(16)]
-    rows = [line for step in range(1, 21) for line in (verl_row(step), *samples)]
+    rows = [line for step in range(1, 21) for line in (*samples, verl_row(step), *samples)]
     (tmp_path / "run.log").write_text("\n".join(rows))
     record = run_record(tmp_path / "run.log")
     assert len(record.steps) == 20
-    assert not any("behind the last row" in note for note in record.notes)
+    assert not any("name a reward" in note for note in record.notes)

@@ -358,3 +358,89 @@ def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
     record = run_record(tmp_path / "short.log")
     assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert record.steps[record.column("reward_std_within_group")].to_list() == [0.239] * 4
+
+
+def console(tmp_path: Path, line: str, rows: int = 20, head: str = "") -> RunRecord:
+    """A console of lines that hold a row each, or its parts."""
+    lines = [
+        line.format(at=at, reward=f"{at / 32:.5f}", epoch=at // 10 + 1, part=at % 10 + 1)
+        for at in range(rows)
+    ]
+    (tmp_path / "run.log").write_text(f"Loading the model\n{head}" + "\n".join(lines))
+    return run_record(tmp_path / "run.log")
+
+
+@each_case(
+    ("line", "first"),
+    [
+        ("rollout:{at}/20 reward_mean:{reward} time:1.2s gpu_mem:9.1/24.0GB", 0),
+        ("rollout:{at}/20 reward:{reward}\n  iter_num:{at} epoch:0/1 episodes:0/8 loss:0.1", 0),
+        ("Batch {at}/20 - loss: 0.1 reward: {reward}", 0),
+        ("Epoch {epoch}/2, Batch {part}/10, loss = 0.1, reward = {reward}", 1),
+        ("Epoch {epoch}/2 Batch {part}/10 reward: {reward} loss: 0.1", 1),
+        ("training episode {at}/20 reward: {reward}, loss: 0.1", 0),
+        ("step:{at} reward:{reward} loss:0.1", 0),
+        ("rollout q='1+1', a='2', returns=3.00\nreturns of step {at}: {reward}\n0: kl= 0.01", 0),
+    ],
+)
+def test_a_counter_of_rollouts_batches_or_episodes_is_the_step(
+    line: str, first: int, tmp_path: Path
+) -> None:
+    record = console(tmp_path, line)
+    assert record.steps["step"].to_list() == list(range(first, first + 20))
+    assert record.steps[record.column("reward")].to_list() == [at / 32 for at in range(20)]
+
+
+@each_case(
+    "line",
+    [
+        "Downloading: {at}/20 files, reward.json: 3.2MB/s",
+        "Rollout: 45%|###   | {at}/20 [00:10<00:12, 1.2it/s]",
+        "Evaluating batch {at}/20 reward: {reward}",
+        "eval episode {at}/20 reward: {reward} loss: 0.1",
+        "sample {at}: reward: {reward}, length: 3",
+        "[eval] loss: 0.1, reward: {reward}",
+        "reward_weight: 0.5",
+    ],
+)
+def test_what_counts_something_else_is_no_row(line: str, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match="got none in"):
+        console(tmp_path, line)
+
+
+@each_case("line", ["Batch {at}/20 loss: {reward} lr: 0.1", "Epoch 1 Batch {at}/20 loss: {reward}"])
+def test_batches_of_a_loss_alone_are_fine_tuning(line: str, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match="no reward and looks like fine-tuning"):
+        console(tmp_path, line)
+
+
+@each_case("line", ["loss: 0.1 | mean reward: {reward}", "[12:00:01] reward={reward} kl=0.1"])
+def test_rows_without_a_step_are_counted_until_a_line_names_one(line: str, tmp_path: Path) -> None:
+    record = console(tmp_path, line)
+    assert record.steps["step"].to_list() == list(range(1, 21))
+    assert record.steps[record.column("reward")][-1] == 19 / 32
+    says("readers/console_steps/2", record.notes[-1])
+    head = f"{line.format(reward=0.5)}\n" * 12
+    record = console(tmp_path, "Step {at} | reward={reward} | loss=0.1", head=head)
+    assert record.steps["step"].to_list() == list(range(20))
+    assert not any("no steps" in note for note in record.notes)
+    assert any(note.startswith("12 lines before the first row name") for note in record.notes)
+
+
+@each_case(
+    ("head", "line"),
+    [
+        ("step reward loss\n", "{at} {reward} 0.1"),
+        (" Step | Reward | Loss |\n------|------|------|\n", " {at} | {reward} | 0.1 |"),
+        ("iteration,loss,reward\n", "{at},0.1,{reward}"),
+    ],
+)
+def test_numbers_below_a_line_of_as_many_names_are_its_rows(
+    head: str, line: str, tmp_path: Path
+) -> None:
+    record = console(tmp_path, line, head=head)
+    assert record.steps["step"].to_list() == list(range(20))
+    assert record.steps[record.column("reward")].to_list() == [at / 32 for at in range(20)]
+    for other in (f"{line} 0.1", "the end"):  # of more cells, or of words
+        with pytest.raises(UnreadableRunError, match="got none in"):
+            console(tmp_path, other, head=head)

@@ -194,6 +194,39 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
         run_record(home)
 
 
+def test_a_run_folder_beside_logs_of_others_is_one_of_several(tmp_path: Path) -> None:
+    """Whether the others lie in a folder that no reader takes, or beside rollouts."""
+    saved(tmp_path / "good")
+    assert run_record(tmp_path).name == "good"
+    log(tmp_path / "many" / "a.jsonl")
+    with pytest.raises(
+        UnreadableRunError, match=r"one run, .* holds 2 \(good, many/a.jsonl\): give"
+    ):
+        run_record(tmp_path)
+    log(tmp_path / "many" / "b.jsonl")
+    with pytest.raises(UnreadableRunError, match=r"3 \(good, many/a.jsonl, many/b.jsonl\): give"):
+        run_record(tmp_path)
+    shutil.move(tmp_path / "good", tmp_path.with_name("away"))
+    dump(tmp_path / "rollouts" / "1.jsonl")
+    with pytest.raises(UnreadableRunError, match=r"holds 2 \(many/a.jsonl, many/b.jsonl\): give"):
+        run_record(tmp_path)
+
+
+def test_a_run_folder_beside_one_log_is_read_and_the_log_is_named(tmp_path: Path) -> None:
+    """What a script printed lies beside what its trainer saved; a log holds what lies below it."""
+    saved(tmp_path / "good")
+    dump(tmp_path / "rollouts" / "1.jsonl")
+    assert run_record(tmp_path).notes == ()
+    log(tmp_path / "train.jsonl")
+    record = run_record(tmp_path)
+    assert record.name == "good"
+    says("readers/find/2", record.notes[-1])
+    shutil.move(tmp_path / "good", tmp_path.with_name("away"))
+    log(tmp_path / "plots" / "a.jsonl")
+    log(tmp_path / "plots" / "b.jsonl")
+    assert run_record(tmp_path).name == "train.jsonl"
+
+
 def test_a_state_beside_a_log_is_no_second_run(tmp_path: Path) -> None:
     """As ART 0.5 keeps the sums of its metrics."""
     log(tmp_path / "run" / "history.jsonl")

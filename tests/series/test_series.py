@@ -326,6 +326,30 @@ def test_a_logged_mean_above_one_has_no_bounds_whatever_the_rollouts_say() -> No
     assert metric_series(run, "rewards/check/mean").bounds is None
 
 
+@pytest.mark.parametrize(
+    ("rewards", "most", "range_of_it"),
+    [
+        ([0.0, 1.1], [], (0.0, 1.1)),  # correct + 0.1 brief
+        ([-0.5, 1.0], [], (-0.5, 1.0)),
+        ([0.0, 0.4, 1.0], [], (0.0, 1.0)),
+        ([], [1.25, float("nan")], (0.0, 1.25)),
+        ([], [0.75, 1.0], (0.0, 1.0)),
+    ],
+)
+def test_a_mean_between_0_and_1_may_go_as_far_as_logged_completions_do(
+    rewards: list[float], most: list[float], range_of_it: tuple[float, float]
+) -> None:
+    meanings = (Meaning("reward", "reward", "mean"), Meaning("most", "reward_max", "largest"))
+    table = rollouts_table(
+        [{"step": 1, "prompt_id": 0, "reward": reward} for reward in rewards] * 4
+    )
+    columns = {"reward": [0.25, 0.625] * (ROWS // 2)} | (
+        {"most": most * (ROWS // 2)} if most else {}
+    )
+    run = record(columns, meanings=meanings[: len(columns)], rollouts=table)
+    assert metric_series(run).likely_bounds == range_of_it
+
+
 def adaptive(**columns: list[float]) -> RunRecord:
     """A run whose group size changes at eight rollouts a step, as its columns or its completions
     say, and no setting.

@@ -1,6 +1,7 @@
 """The record of every line of advice, paired by run: followed, unchanged, placebo and oracle.
 
-    python lab/experiments/advice/record.py [--sealed] [--fresh] [--language] [--grid]
+    python lab/experiments/advice/record.py [--sealed] [--fresh] [--again] [--language]
+    [--grid]
 
 reads the lines of `arms.py` and `trial.py` beside it, writes `record.tsv`, and prints the tables of
 lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws, seed 20),
@@ -24,7 +25,10 @@ from best_group_size import PIECES, caught, paired, runs_of  # isort: skip
 from groupwise.parsing import JsonObject
 
 ARMS = ("followed", "unchanged", "placebo", "oracle")
-LANGUAGE_FILES = {"arms": ("language_arms", "language_cpu"), "healthy": ("language_healthy",)}
+LANGUAGE_FILES = {
+    "arms": ("language_arms", "language_cpu"),
+    "healthy": ("language_healthy", "language_cpu_healthy"),
+}
 
 
 @dataclass(frozen=True)
@@ -153,7 +157,7 @@ def cases_of(name: str, *, sealed: bool = False) -> list[Case]:
 def records() -> dict[str, Sequence[Case]]:
     """The members of each line of advice, the fresh ones where it was changed and tried again."""
     by_line: dict[str, Sequence[Case]] = {}
-    for name in ("arms", "fresh"):
+    for name in ("arms", "fresh", "again"):
         groups = defaultdict(list)
         for case in cases_of(name):
             groups[case.line].append(case)
@@ -186,13 +190,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", action="store_true", help="the members nobody had seen instead")
+    parser.add_argument("--again", action="store_true", help="those of a line changed once more")
     parser.add_argument("--language", action="store_true", help="the language model's instead")
     parser.add_argument("--grid", action="store_true", help="the step of the first update instead")
     given = parser.parse_args()
     if given.grid:
         show_grid()
         return
-    name = "fresh" if given.fresh else "arms"
+    name = "again" if given.again else "fresh" if given.fresh else "arms"
     cases, twins = (
         [
             case

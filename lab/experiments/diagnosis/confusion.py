@@ -252,11 +252,7 @@ def study(
 
 
 def _called(
-    call: Callable[[str, int], Row],
-    left: Sequence[tuple[str, int]],
-    *,
-    workers: int,
-    end: float,
+    call: Callable[[str, int], Row], left: Sequence[tuple[str, int]], *, workers: int, end: float
 ) -> Iterator[Row]:
     """Results as they come, until a time."""
     if workers == 1:
@@ -323,9 +319,7 @@ def tables(rows: Sequence[Row], seen: Sequence[Row]) -> None:
         shares, alarms = [count[state] / runs for state in states], count["failed"]
         lines.append([kind, runs, *shares, alarms, upper(alarms, runs), beside, allowed])
     write(
-        "states",
-        ["kind", "runs", *states, "alarms", "alarms_upper", "beside_ok", "allowed"],
-        lines,
+        "states", ["kind", "runs", *states, "alarms", "alarms_upper", "beside_ok", "allowed"], lines
     )
     lines = []
     for kind, part in grouped(rows, ILL):
@@ -335,11 +329,7 @@ def tables(rows: Sequence[Row], seen: Sequence[Row]) -> None:
             [kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS), worded]
         )
     write("causes", ["kind", "runs", *VERDICTS, "right words"], lines)
-    write(
-        "likely",
-        ["certainty", "named", "runs", "right", "low", "high"],
-        calibration(rows),
-    )
+    write("likely", ["certainty", "named", "runs", "right", "low", "high"], calibration(rows))
     lines = []
     for kind, part in grouped(rows, [kind for kind in ILL if kind not in UNDATED]):
         for name in ("sign_off",) if kind == "swings" else ("sign_off", "onset_off"):
@@ -355,11 +345,7 @@ def tables(rows: Sequence[Row], seen: Sequence[Row]) -> None:
                         float(np.mean(off <= 5)),
                     ]
                 )
-    write(
-        "signs",
-        ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"],
-        lines,
-    )
+    write("signs", ["kind", "what", "runs", "median", "ninth_tenth", "within_five_rows"], lines)
     if not seen:
         return  # of a study that was not run for this engine the table of before stands
     lines = []

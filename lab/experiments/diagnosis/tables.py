@@ -170,11 +170,7 @@ def main() -> None:
     """Print the tables."""
     for table in (states(), causes(), calibration(), signs(), sequential()):
         print("\n".join(table) + "\n")
-    for table_of, name in (
-        (labels, "labels"),
-        (peers, "peers"),
-        (peers_real, "peers_real"),
-    ):
+    for table_of, name in ((labels, "labels"), (peers, "peers"), (peers_real, "peers_real")):
         print("\n".join(table_of(RESULTS.texts(name))) + "\n")
 
 

@@ -87,10 +87,7 @@ def one_cell(
     world = world_of(kind)
     truth = dict(zip(NAMES, (world.vp, world.t, world.r), strict=True))
     rng = np.random.default_rng([seed, WORLDS.index(kind), prompts, rollouts])
-    total, hits = (
-        dict.fromkeys(NAMES, 0.0),
-        dict.fromkeys((*NAMES, *OTHERS), 0),
-    )
+    total, hits = (dict.fromkeys(NAMES, 0.0), dict.fromkeys((*NAMES, *OTHERS), 0))
     for _ in range(replicates):
         score, reward, prompt = world.sample(prompts, rollouts, rng)
         estimate = components(reward, prompt, score_ND=score)
@@ -99,12 +96,7 @@ def one_cell(
             total[name] += interval.value / truth[name]
             hits[name] += interval.covers(truth[name])
         hits["g_star"] += estimate.group_size.covers(1 + np.sqrt(truth["r"] / truth["vp"]))
-    row = {
-        "reward": kind,
-        "prompts": prompts,
-        "rollouts": rollouts,
-        "replicates": replicates,
-    }
+    row = {"reward": kind, "prompts": prompts, "rollouts": rollouts, "replicates": replicates}
     row |= {f"error_{name}": total[name] / replicates - 1 for name in NAMES}
     return row | {f"coverage_{name}": count / replicates for name, count in hits.items()}
 

@@ -21,12 +21,7 @@ from groupwise.estimators.best_group_size import Budget, error_of
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
-from common import (
-    arguments,
-    column,
-    print_table,
-    results_of,
-)
+from common import arguments, column, print_table, results_of
 
 from groupwise_lab.worlds.bandit import BanditWorld, random_world
 

@@ -292,9 +292,7 @@ def show_runs(done: dict[str, Rows], grid: SizeStudy = OWN) -> None:
         areas,
     )
     print_table(
-        f"Held-out reward after 25 updates{grid.said}",
-        ("optimiser | format | seed", *sizes),
-        ends,
+        f"Held-out reward after 25 updates{grid.said}", ("optimiser | format | seed", *sizes), ends
     )
     head = (
         "optimiser | format | seeds | G | error over the law's best | area | less that of its best"

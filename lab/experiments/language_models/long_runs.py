@@ -83,11 +83,7 @@ def curve_of(rows: Rows) -> JsonObject:
     the exact value beneath.
     """
     step_T, reward_T, value_T = (column(rows, name) for name in ("step", "reward", "value"))
-    given = {
-        "variance_T": column(rows, "variance"),
-        "smoothing": 1,
-        "healthy": "up",
-    }
+    given = {"variance_T": column(rows, "variance"), "smoothing": 1, "healthy": "up"}
     best, oscillator = (
         fit(step_T, reward_T, **given),
         fit(step_T, reward_T, law="oscillator", **given),

@@ -16,24 +16,13 @@ import math
 
 import numpy as np
 from kicks import kicked
-from note import (
-    RESULTS,
-    Rows,
-    logits_at,
-    note_bandit,
-    options,
-    print_table,
-)
+from note import RESULTS, Rows, logits_at, note_bandit, options, print_table
 
 from groupwise.edge.mode import LAGS, threshold
 from groupwise.parsing import JsonObject
 from groupwise_lab.fields import KlPlace, LagName
 from groupwise_lab.simulate.bandit_runs import expected_path
-from groupwise_lab.simulate.softmax_bandit import (
-    RatioCorrection,
-    Training,
-    fixed_point,
-)
+from groupwise_lab.simulate.softmax_bandit import RatioCorrection, Training, fixed_point
 from groupwise_lab.theory.oscillator import rule_threshold
 
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)

@@ -423,8 +423,7 @@ def quick() -> None:
     """Everything once, as small as it gets."""
     STARTS["warm"] = 0.0005
     print(
-        column(curve("tiny", 4, 0, steps=4, families=False), "step"),
-        begin("tiny")[0]["parameters"],
+        column(curve("tiny", 4, 0, steps=4, families=False), "step"), begin("tiny")[0]["parameters"]
     )
     print([sorted(row)[0] for row in spread(4, 2, 2, "tiny")])
 

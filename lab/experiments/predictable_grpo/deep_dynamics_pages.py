@@ -174,9 +174,7 @@ def rate_table(runs: PieceTables) -> None:
                     [f"{size} | {name} | {updates}", spoken(ends[0]), spoken(ends[1]), said]
                 )
     print_table(
-        "G at two learning rates",
-        "size | eta | updates | G = 4 | G = 16 | difference (95 %)",
-        rows,
+        "G at two learning rates", "size | eta | updates | G = 4 | G = 16 | difference (95 %)", rows
     )
 
 

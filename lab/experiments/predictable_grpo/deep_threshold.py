@@ -325,11 +325,7 @@ def linear_row(setting: UpdateSettings, kl_in: str, force: Linear, scalar: float
         return series_T[: int(far.argmax()) + 1] if far.any() else series_T
 
     located = fitted_edge(along, setting, kinked=setting.lag == "none")[0]
-    return {
-        "kl_in": kl_in,
-        **asdict(setting),
-        "located": located,
-    }
+    return {"kl_in": kl_in, **asdict(setting), "located": located}
 
 
 def run_row(

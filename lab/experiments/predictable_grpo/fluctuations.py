@@ -14,24 +14,10 @@ nothing of lags.
 import math
 
 from moments import mode_noise
-from note import (
-    RESULTS,
-    Row,
-    Rows,
-    column,
-    logits_at,
-    note_bandit,
-    options,
-    print_table,
-    where,
-)
+from note import RESULTS, Row, Rows, column, logits_at, note_bandit, options, print_table, where
 from numpy import ndarray
 from prompts import rest_of, shared_world, simulate_prompts
-from stationary import (
-    group_size_test,
-    stationary_variance,
-    temperature_over_stiffness,
-)
+from stationary import group_size_test, stationary_variance, temperature_over_stiffness
 
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, fixed_point

@@ -25,12 +25,7 @@ from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.series.staleness import StabilitySetting
 from groupwise_lab.fields import KlPlace, LagName
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
-from groupwise_lab.simulate.softmax_bandit import (
-    Bandit,
-    Training,
-    bandit,
-    fixed_point,
-)
+from groupwise_lab.simulate.softmax_bandit import Bandit, Training, bandit, fixed_point
 from groupwise_lab.theory.partly_stale import threshold_of_share
 
 UPDATES, GROUP_SIZE = 400, 8
@@ -72,13 +67,7 @@ def record_of(reward_T: np.ndarray, deviation_T: np.ndarray, prompts: int) -> Ru
 
 def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float) -> JsonObject:
     """What is said of one run."""
-    row = {
-        "verdict": "refused",
-        "law": "",
-        "found": math.nan,
-        "low": math.nan,
-        "high": math.nan,
-    }
+    row = {"verdict": "refused", "law": "", "found": math.nan, "low": math.nan, "high": math.nan}
     fitted = fit_metric(record, "reward")
     row["law"] = "" if fitted.fit is None else fitted.fit.law
     try:

@@ -15,15 +15,7 @@ import math
 
 import numpy as np
 from moments import ModeNoise, mode_noise
-from note import (
-    RESULTS,
-    Row,
-    Rows,
-    logits_at,
-    note_bandit,
-    options,
-    print_table,
-)
+from note import RESULTS, Row, Rows, logits_at, note_bandit, options, print_table
 from stationary import stationary_variance
 
 from groupwise.errors import InvalidArgumentError

@@ -14,15 +14,7 @@ import math
 
 import numpy as np
 from kicks import measured_stiffness
-from note import (
-    RESULTS,
-    Row,
-    Rows,
-    logits_at,
-    note_bandit,
-    options,
-    print_table,
-)
+from note import RESULTS, Row, Rows, logits_at, note_bandit, options, print_table
 
 from groupwise_lab.simulate.bandit_runs import Records, expected_path, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, fixed_point

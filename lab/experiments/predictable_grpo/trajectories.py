@@ -14,17 +14,7 @@ the exact ones.
 import math
 
 import numpy as np
-from note import (
-    RESULTS,
-    Rows,
-    column,
-    logits_at,
-    note_bandit,
-    options,
-    print_table,
-    short,
-    where,
-)
+from note import RESULTS, Rows, column, logits_at, note_bandit, options, print_table, short, where
 from numpy import ndarray
 
 from groupwise.edge.mode import LAGS, threshold

@@ -31,11 +31,7 @@ from world import start, world_task
 from groupwise.estimators.components import Components
 from groupwise.parsing import JsonView
 from groupwise_lab.trainer import adaptive as trainer
-from groupwise_lab.trainer.controller import (
-    ControllerRule,
-    RunningComponents,
-    running_components,
-)
+from groupwise_lab.trainer.controller import ControllerRule, RunningComponents, running_components
 from groupwise_lab.trainer.settings import AdaptiveSettings
 
 PIECES = RESULTS.within("adaptive_group_size")

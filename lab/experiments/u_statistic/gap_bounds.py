@@ -11,16 +11,7 @@ step beside a quarter of the step times the error. It tests no law: `gap_law` do
 import numpy as np
 from bounds import Landscape, constant_step_bound, decaying_step_bound, lemma_constants
 from falling_steps import falling_runs
-from gap_world import (
-    BASELINE,
-    RESULTS,
-    Rows,
-    Stage,
-    options,
-    parts_at,
-    print_table,
-    stage,
-)
+from gap_world import BASELINE, RESULTS, Rows, Stage, options, parts_at, print_table, stage
 
 from groupwise_lab.theory.final_gap import limiting_gap, stationary_gap
 

@@ -15,17 +15,7 @@ import time
 
 import numpy as np
 from falling_steps import falling_runs
-from gap_world import (
-    BASELINE,
-    NAME,
-    RESULTS,
-    Row,
-    Rows,
-    Stage,
-    options,
-    print_table,
-    stage,
-)
+from gap_world import BASELINE, NAME, RESULTS, Row, Rows, Stage, options, print_table, stage
 from scipy import stats
 
 from groupwise_lab.theory.final_gap import limiting_gap
@@ -88,11 +78,7 @@ def setting(
         name, law = f"q{round(100 * level)}", float(gap.quantile(level))
         low, high = gap.law.cdf([0.999 * law, 1.001 * law])
         error = np.sqrt(level * (1 - level) / runs) * 0.002 * law / (high - low)
-        row |= {
-            name: np.quantile(scaled, level),
-            f"{name}_error": float(error),
-            f"law_{name}": law,
-        }
+        row |= {name: np.quantile(scaled, level), f"{name}_error": float(error), f"law_{name}": law}
     test = stats.kstest(scaled, gap.law.cdf)
     row |= {
         "ks": float(test.statistic),

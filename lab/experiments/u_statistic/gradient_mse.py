@@ -170,11 +170,7 @@ def within_rows(policy: Policy, some: Sequence[Problem], moments: PromptMoments,
 
 
 def _within_of_size(
-    size: int,
-    gram_PGG: ndarray,
-    along_PG: ndarray,
-    reward_PG: ndarray,
-    moments: PromptMoments,
+    size: int, gram_PGG: ndarray, along_PG: ndarray, reward_PG: ndarray, moments: PromptMoments
 ) -> Rows:
     """All estimators, over every group of one size that the rollouts hold."""
     count = len(reward_PG)

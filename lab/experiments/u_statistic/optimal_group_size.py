@@ -86,12 +86,7 @@ def pilot(rollouts: int, rates: tuple[float, ...] = PILOT_RATES, steps: int = 15
         curve = run(settings_of("sgd", rollouts, 8, 1000, steps, rate))
         held_out = column(curve, "held_out")
         rows.append(
-            {
-                "rollouts": rollouts,
-                "rate": rate,
-                "final": held_out[-1],
-                "mean": np.mean(held_out),
-            }
+            {"rollouts": rollouts, "rate": rate, "final": held_out[-1], "mean": np.mean(held_out)}
         )
     return rows
 

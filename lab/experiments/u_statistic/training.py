@@ -27,13 +27,7 @@ Observer = Callable[[int, Policy], dict[str, Any] | None]
 
 
 def settings_of(
-    algorithm: str,
-    rollouts: int,
-    group_size: int,
-    seed: int,
-    steps: int,
-    rate: float,
-    **others,
+    algorithm: str, rollouts: int, group_size: int, seed: int, steps: int, rate: float, **others
 ) -> TrainSettings:
     """The algorithm that is analysed (sgd), or the one that people run (adam).
 

@@ -120,10 +120,7 @@ def single_scores(
     first = prompt_NL.shape[1] - 1
 
     def log_probability(
-        given: dict[str, Tensor],
-        prompt_L: Tensor,
-        completion_L: Tensor,
-        mask_L: Tensor,
+        given: dict[str, Tensor], prompt_L: Tensor, completion_L: Tensor, mask_L: Tensor
     ) -> Tensor:
         ids = torch.cat([prompt_L, completion_L])[None, :-1]
         logits = functional_call(policy, given, (ids,))[0, first:]

@@ -145,10 +145,7 @@ def _simulated(repeats: int) -> Rows:
 
 
 def _once(
-    rng: Generator,
-    draw: Callable[[Generator, int], Float],
-    group: int,
-    groups: int,
+    rng: Generator, draw: Callable[[Generator, int], Float], group: int, groups: int
 ) -> tuple[ZeroVarianceOutlook, ZeroVarianceOutlook]:
     """Foresee from the rollouts of one world, and from what a log's rows of eight groups would
     say of them.

@@ -394,7 +394,7 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({fit.message.rstrip('.')}): choose another last step or metric"
+        f"({fit.message.partition(':')[0]}): choose another last step or metric"
     )
 
 

@@ -35,7 +35,13 @@ from groupwise.parsing import LARGEST_VALUE, JsonObject
 from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TELLING, zero_rows
-from groupwise.series.metric import GroupEvidence, MetricSeries, group_evidence, metric_series
+from groupwise.series.metric import (
+    GroupEvidence,
+    MetricSeries,
+    group_evidence,
+    metric_series,
+    rollout_rewards,
+)
 from groupwise.wording import clean, count, short
 
 
@@ -111,6 +117,11 @@ _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
 # What supervised training logs beside its accuracy.
 _SUPERVISED = re.compile(
     r"(eval/)?(loss|learning_rate|gradient_norm|epoch|step_time|step_tokens|tokens)|eval/reward.*"
+)
+# What is earned and may be the reward that a log calls otherwise.
+_EARNED = re.compile(
+    r"(?i)(?!.*(std|min|max|median|minus|len|time|loss|count))"
+    r".*(reward|return|solve|success|pass(@|_rate)|(?<![a-z])win(s|_?rate)?(?![a-z]))"
 )
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
@@ -352,6 +363,7 @@ class Evidence:
         return (
             bool(rewards)
             and all(meaning.ambiguous for meaning in rewards)
+            and (bool(others) or not _EARNED.match(rewards[0].column))
             and all(map(_SUPERVISED.fullmatch, others))
             and self.record.rollouts is None
             and not self.record.config.group_size.known
@@ -421,21 +433,19 @@ class Evidence:
     @cached_property
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
-        if self._supervised:
+        names = [clean(key, longest=40) for key in self.record.metrics() if _EARNED.match(key)]
+        if self._supervised and not names:
             return "the log has no reward: it looks like supervised training or an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
-            names = [
-                clean(name, longest=40)
-                for name in self.record.metrics()
-                if "reward" in name.lower() and not _DERIVED.search(name)
-            ]
-            if not names:
-                return "the log has no reward"
+            value = None
+        if value is None or self._supervised:
             return (
-                f"the log has {' and '.join(names[:2])} and no total: give "
+                f"the log has {' and '.join(names[:2])} and no total reward: give "
                 f"--column reward={names[0]}"
+                if names
+                else "the log has no reward"
             )
         if not value.is_finite().any():
             return f"the reward has no finite value in any of {count(len(value), 'row')}"
@@ -780,7 +790,7 @@ def lowest_grade(record: RunRecord) -> float | None:
     """Return the lowest reward of a rollout where many share it, so that it is a grade and no
     outlier.
     """
-    value = _rewards(record)
+    value = rollout_rewards(record)
     if value.size < _MANY:
         return None
     lowest = float(value.min())
@@ -793,7 +803,7 @@ def two_values(record: RunRecord, value_T: Float, spread_T: Float | None) -> End
     Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$
     is a straight line in m.
     """
-    reward = _rewards(record)
+    reward = rollout_rewards(record)
     if reward.size >= _MANY:
         seen = np.unique(reward)
         if seen.size != 2 or not ((value_T >= seen[0]) & (value_T <= seen[1])).all():
@@ -832,14 +842,6 @@ def _explains(grades: Ends, value_T: Float, spread_T: Float) -> bool:
     if telling.sum() < 5:
         return False
     return float((np.abs(spread_T[telling] / expected[telling] - 1) < _OFF).mean()) > 0.9
-
-
-def _rewards(record: RunRecord) -> Float:
-    """The finite rewards of the rollouts."""
-    if record.rollouts is None or "reward" not in record.rollouts.columns:
-        return np.zeros(0)
-    value = record.rollouts["reward"].drop_nulls().to_numpy().astype(float)
-    return np.asarray(value[np.isfinite(value)])
 
 
 # Standard deviations of the rewards below the top at which a height of unknown origin begins; right

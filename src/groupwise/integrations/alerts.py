@@ -127,7 +127,9 @@ class Webhook:
                     return
             except HTTPError as error:
                 error.close()
-                reason = f"HTTP {error.code}"
+                reason, asked = f"HTTP {error.code}", error.headers.get("Retry-After") or ""
+                if asked.isdecimal():  # a date is not
+                    pause = max(pause, min(float(asked), _PATIENCE / 2))
                 if error.code < 500 and error.code not in (408, 425, 429):
                     self.lost += 1
                     self._say_once(f"{self.host} rejects alerts: {reason}")

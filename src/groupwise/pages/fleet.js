@@ -12,7 +12,7 @@
   const rowOf = (run) => el("tr", {},
     el("td", {}, el("span", { class: `state ${run.state}` }, heads[run.state])),
     el("td", { class: "spark" }, spark({ x: run.reward.map((_, i) => i), y: run.reward, y_range: [0, 1] })),
-    el("td", { class: "name" }, el("bdi", {}, run.run)),
+    el("td", { class: "name" }, el("bdi", {}, ...run.run.split(/(?<=[/_.-])/).flatMap((part) => [part, el("wbr")]))),
     el("td", { class: "n" }, number(run.step)),
     el("td", { class: "said" }, run.headline, ...[run.cause, run.do].filter(Boolean).map((words) => el("small", {}, words))));
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -219,28 +219,24 @@ def locate(place: Path, request: Request) -> Located:
     if not place.is_dir():
         return _in_file(place, request)
     reader = best_reader(place)
-    if reader is not None:
-        dumps = reader.name == "rollout_folder"
-        inner = folders_in(place, _MOST_FILES) if dumps else []
-        logs = [log for below in inner if not best_reader(below) for log in _runs_in(below)]
-        if len(logs) == 1:
-            located = locate(logs[0], request)
-            return replace(located, request=replace(located.request, home=place))
-        files = inside(place, _MOST_FILES) if dumps else []
+    dumps = _are_rollouts(reader)
+    if reader is None:
+        runs = _runs_in(place)
+    else:  # rollouts may be those of a run that lies beside them
+        among = _runs_among(folders_in(place, _MOST_FILES) if dumps else ())
+        runs = [run for run in among if not _are_rollouts(best_reader(run))]
+    if dumps and len(runs) == 1:
+        located = locate(runs[0], request)
+        return replace(located, request=replace(located.request, home=place))
+    if reader is not None and not runs:
         beside = [
             path.name
-            for path in files
+            for path in (inside(place, _MOST_FILES) if dumps else ())
             if not re.search(r"\d", path.name) and named_as_log(path.name) and is_log(path)
         ]
         unread = f"logs beside the rollouts were not read: {some_of(beside)} (give the path of one)"
         return Located(place, reader, request, (unread,) if beside else ())
-    runs = _runs_in(place)
-    if not runs:  # two folders below, as prime-rl's monitors/file is
-        below = folders_in(place, _MOST_FILES)
-        below += [path for inner in below for path in folders_in(inner, _MOST_FILES)]
-        runs = [log for inner in below for log in _runs_in(inner)]
     runs = list({log.resolve(): log for log in runs}.values())  # "latest-run" is a link to one
-    runs = [log for log in runs if log.parent not in runs]
     if not runs and ".aim" in (place.name, *(path.name for path in inside(place, _MOST_FILES))):
         raise UnreadableRunError(f"expected a run folder, got {shown(place)}, {_AIM}")
     if not runs:
@@ -256,11 +252,10 @@ def locate(place: Path, request: Request) -> Located:
             f"expected one run, got {shown(place)}, which holds {len(runs)}{more} "
             f"({some_of(names, 4)}): give the path of one run, or use groupwise fleet"
         )
-    if runs[0].is_dir():
-        return locate(runs[0], request)
-    located = _in_file(runs[0], replace(request, home=place))
-    others = [log.name for log in logs_in(runs[0].parent) if log != runs[0]]
-    note = f"other logs of the same run were left out: {some_of(others)}"
+    run = runs[0]
+    located = locate(run, request) if run.is_dir() else _in_file(run, replace(request, home=place))
+    others = [log.name for log in logs_in(run.parent) if log != run]
+    note = f"{run.name} was read, and other logs of the same run were left out: {some_of(others)}"
     return replace(located, notes=(*located.notes, *([note] if others else ())))
 
 
@@ -435,16 +430,30 @@ def _in_file(path: Path, request: Request) -> Located:
     return Located(path, reader, request, tuple(notes))
 
 
-def _runs_in(folder: Path) -> list[Path]:
-    """Return the runs in a folder: their folders, and logs where there are several; else a log,
-    else folders of rollouts.
+def _runs_in(folder: Path, below: int = 2) -> list[Path]:
+    """Return the runs in a folder: their folders, and logs where there are several; else a log;
+    without a log what lies so many folders below, as prime-rl's monitors/file does; else rollouts.
     """
-    kinds = {
-        path: kind.name for path in folders_in(folder, _MOST_FILES) if (kind := best_reader(path))
-    }
-    runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
-    logs = own_logs(logs)
-    return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
+    logs, inner = own_logs(logs_in(folder)), folders_in(folder, _MOST_FILES)
+    runs = [*_runs_among(inner, -1 if logs else below - 1)]
+    if runs or logs:
+        return [*runs, *logs] if len(logs) > 1 else runs or logs
+    return [path for path in inner if best_reader(path)]
+
+
+def _runs_among(folders: Iterable[Path], below: int = 0) -> Iterator[Path]:
+    """Yield the folders that are runs, and the runs in those that no reader takes."""
+    for path in folders:
+        reader = best_reader(path)
+        if reader is None:
+            yield from _runs_in(path, below) if below >= 0 else ()
+        elif not _are_rollouts(reader):
+            yield path
+
+
+def _are_rollouts(reader: Reader | None) -> bool:
+    """Return whether a reader reads rollouts: of a folder or of a file."""
+    return reader is not None and reader.name.startswith("rollout")
 
 
 def _holds_rollouts(folder: Path) -> bool:
@@ -453,7 +462,7 @@ def _holds_rollouts(folder: Path) -> bool:
     logs = [] if reader else logs_in(folder)
     if len(logs) == 1:
         reader = best_reader(logs[0])
-    return reader is not None and reader.name in ("rollouts", "rollout_folder")
+    return _are_rollouts(reader)
 
 
 def logs_in(folder: Path) -> list[Path]:

@@ -72,7 +72,7 @@ _KINDS = tuple(
 )
 _SUPERVISED = frozenset(vocabulary("supervised"))
 _EARNED = re.compile(
-    r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct"
+    r"clip_|kl|completion|rollout|response|reward|score|return|episode|advantage|success|solve|correct"
     r"|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
 )
 CLOCK = re.compile(

@@ -32,7 +32,7 @@ from groupwise.readers.assemble import (
     encoding_notes,
 )
 from groupwise.readers.configs import Stated, number_in
-from groupwise.readers.progress_bars import Bars, Printed, by_turns, printed_steps
+from groupwise.readers.progress_bars import COUNTED, Bars, Printed, by_turns, printed_steps
 from groupwise.readers.rows import (
     KIND_KEYS,
     STEP_KEYS,
@@ -94,8 +94,8 @@ class Console(Feed):
         self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
-        # lines with a reward behind the last row, and how many there were between two at most
-        self._behind = self._between = 0
+        # lines with a reward before the first row, behind the last, and between two at most
+        self._ahead = self._behind = self._between = 0
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -113,8 +113,11 @@ class Console(Feed):
             rows = self.store.read
             for start in range(0, len(line) or 1, self.longest):
                 self.line(line[start : start + self.longest].rstrip())
-            if self.store.read > rows:
-                self._between = max(self._between, self._behind)
+            if self.store.read != rows:  # fewer where a step makes those before it none
+                if rows:
+                    self._between = max(self._between, self._behind)
+                else:
+                    self._ahead += self._behind
                 self._printer, self._behind = sender, 0
             else:
                 self._behind += _REWARDED.search(line) is not None
@@ -151,11 +154,13 @@ class Console(Feed):
             "rows were",
             "cut off at the end of a line, so some values are missing",
         )
-        if self._behind > max(self._between, _MOST_BREAKS):
-            notes.append(
-                f"{self._behind} lines behind the last row name a reward and were not read: "
-                "give what is printed in another form a file of its own"
-            )
+        unread = {"before the first": self._ahead, "behind the last": self._behind}
+        notes += [
+            f"{lines} lines {where} row name a reward and were not read: "
+            "give what is printed in another form a file of its own"
+            for where, lines in unread.items()
+            if lines > max(self._between, _MOST_BREAKS)
+        ]
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
@@ -872,8 +877,11 @@ _STEP = re.compile(
     r"(?:reward|loss|score|acc))"
     r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
     r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])|(?<!poch:)(?<!poch "
-    r")\[(\d{1,12})/(\d{1,12})\])"
+    r"|(?<!poch)(?<!poch:)(?:^|[\](\s])(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
+    # no counter of something else, as of an evaluating batch
+    r"|(?<![a-z] )\b(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?(\d{1,12})/(\d{1,12})"
+    r"(?=\s)"
+    r"|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
 )
 _TRAIN_STEP = re.compile(
     r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?"
@@ -928,6 +936,8 @@ _KNOWN = re.compile(
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
 )
 _REWARD = re.compile(r"(?i)reward|score|return|accuracy|success")
+# Names of a row of training: a reward, and what its update did.
+_UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
 _SETTING = re.compile(
     r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
     r"|G)=([^\s|,]{1,100})"
@@ -958,12 +968,14 @@ class PrintedConsole(Console):
         self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
         # the last epoch, where epochs are the steps so far; NaN once they cannot be
         self._by_epoch = -1.0
+        self._ordered = 0  # rows that are counted because no line names a step or an epoch
         # the epoch, its last step, and the steps of the epochs before it
         self._epoch = self._last = self._before = 0.0
         self._stated: JsonObject = {}
         self._shares: list[str] = []
         self._bars = 0  # rows of bars alone
         self._is_listed = False  # rewards stand below steps: a bar without them is another clock
+        self._header: list[str] = []  # the names above a table of numbers
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
     def line(self, line: str) -> None:
@@ -973,7 +985,8 @@ class PrintedConsole(Console):
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
             line = _PLACE.sub("", line)
-        if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
+        takes = (self._is_bar, self._is_json, self._is_of_panel, self._is_of_table)
+        if not line or any(take(line) for take in takes):
             return
         # that of the whole training where a line names several
         step = _TRAIN_STEP.search(line) or _STEP.search(line)
@@ -1001,24 +1014,32 @@ class PrintedConsole(Console):
         pairs = _cells(line) or _in_braces(rest) or self._spaced(rest) | self._pairs(rest)
         return pairs or (self._chained(line[step.end() :]) if _begins(line, step) else {})
 
-    def _epoch_row(self, line: str) -> None:
+    def _counted_row(self, line: str) -> None:
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
-        comes again.
+        comes again; else a row with a reward and what its update did, counted.
         """
         epoch = _EPOCH.search(line)
-        pairs = self._around(line, epoch) if epoch and _begins(line, epoch) else {}
-        if epoch is None or not any(map(_KNOWN.search, pairs)):
-            return
-        if float(epoch[1]) > self._by_epoch:
-            self._by_epoch = float(epoch[1])
-            self.store.add({"step": self._by_epoch} | pairs)
-        elif self._by_epoch >= 0:
+        if epoch and _begins(line, epoch):
+            pairs, number = self._around(line, epoch), float(epoch[1])
+            fits = not self._ordered and any(map(_KNOWN.search, pairs))
+        else:
+            pairs, number = self._pairs(line), self._ordered + 1.0
+            names = "" if _EVALUATION.search(line) else " ".join(pairs)
+            fits = bool(_UPDATED.match(names)) and (self._ordered > 0 or self._by_epoch < 0)
+            self._ordered += fits
+        if fits and number > self._by_epoch:
+            self._by_epoch = number
+            self.store.add({"step": number} | pairs)
+        elif fits and self._by_epoch >= 0:
             self.store, self._by_epoch = RowStore(), math.nan
 
     def _keep(self, row: PrintedRow | JsonView) -> None:
-        """Keep a row that names its step; epochs are none then."""
+        """Keep a row that names its step; those of epochs, and those that are counted, are none
+        then.
+        """
         if self._by_epoch >= 0:
-            self.store = RowStore()
+            self._ahead += self.store.read
+            self.store, self._ordered = RowStore(), 0
         self._by_epoch = math.nan
         self.store.add(row)
 
@@ -1030,7 +1051,7 @@ class PrintedConsole(Console):
             pairs = _cells(line) or self._nested(line) or self._pairs(line)
             self._block |= {} if set(pairs) & set(self._block) else pairs
         elif not self.store.count or self._by_epoch >= 0:
-            self._epoch_row(line)
+            self._counted_row(line)
             for name, value in _SETTING.findall(line):
                 self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
         elif (
@@ -1110,6 +1131,16 @@ class PrintedConsole(Console):
                 else _cells(line)
             )
         return self._panel is not None
+
+    def _is_of_table(self, line: str) -> bool:
+        """Keep the row of numbers below a line of as many names, of which one is the step's."""
+        cells = re.split(r"\s*[|,]\s*|\s+", line.strip(" |,"))
+        fits = len(cells) == len(self._header) and None not in map(number_of, cells)
+        if fits:
+            self._keep(dict(zip(self._header, map(number_of, cells), strict=True)))
+        elif len(cells) > 2 and {*map(str.lower, cells)} & {*STEP_KEYS}:
+            self._header = cells
+        return fits
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
@@ -1203,6 +1234,7 @@ class PrintedConsole(Console):
         notes.append("the rows come from printed output and have its rounding")
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
+        notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
         return Log(_whole(self.store), origin.path, self.form, origin.size, notes, stated=stated)
 
@@ -1210,7 +1242,7 @@ class PrintedConsole(Console):
 @lru_cache(maxsize=4096)
 def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
-    name = re.sub(r" (?:of|at|for|in)$", "", key)
+    name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+| (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
 
 

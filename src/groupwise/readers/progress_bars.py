@@ -27,7 +27,7 @@ Bars = dict[int, int]  # length of a progress bar -> how far it has come, the la
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
-_COUNTED = (
+COUNTED = (
     "the log has no steps, so rows are counted: if a row covers several, give --set logging_steps=N"
 )
 
@@ -76,7 +76,7 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
             note += f"; {rows} placed between their neighbours"
         return by_bars, [note]
     if store.share < 1:
-        return store.number, [_COUNTED]
+        return store.number, [COUNTED]
     order, falls = _counted_rows(store, main)
     number = int(order.max())
     notes = (
@@ -95,7 +95,7 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
             *notes,
             f"the steps are counted: {rows} over the {total} steps {words}, one every {spacing}",
         ]
-    return order, [*notes, _COUNTED]
+    return order, [*notes, COUNTED]
 
 
 def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
@@ -126,8 +126,6 @@ def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
     None where the bars are no clock.
     """
     at = done[main]
-    if not len(at):
-        return None, 0
     gaps = np.diff(at)
     own = at > 0
     own[1:] &= gaps != 0

@@ -621,11 +621,6 @@ def read_rollout_folder(path: Path, request: Request) -> RunRecord:
     after the other.
     """
     files = _dumps(path)
-    if not files:
-        raise UnreadableRunError(
-            f"expected files of rollouts in {shown(path)}, got none: give the folder with 1.jsonl, "
-            "2.jsonl, ..."
-        )
     home = path.parent if path.name == "completions" else path
     return _read(files, path.resolve().name, home, request)
 

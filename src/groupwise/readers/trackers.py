@@ -133,11 +133,6 @@ def read_database(path: Path, request: Request) -> RunRecord:
     """Read one run of a database."""
     with _opened(path) as database:
         kind = _kind(database)
-        if not kind:
-            raise UnreadableRunError(
-                f"expected a database of trackio or MLflow, got {shown(path)} with other tables: "
-                "export the run as CSV"
-            )
         read = _read_trackio if kind == "trackio" else _read_mlflow
         return read(path, database, request)
 

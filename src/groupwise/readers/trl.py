@@ -74,13 +74,8 @@ def load_state(path: Path) -> TrainerStateFile:
     seen = peek(path)
     text = read_whole(seen)
     whole, match = json_in(text), _HISTORY.search(text)
-    if match is None:
-        raise UnreadableRunError(
-            f"expected a log_history in {shown(path)}, got none: give the trainer_state.json of a "
-            "checkpoint"
-        )
     about = whole if isinstance(whole, dict) and isinstance(whole.get("log_history"), list) else {}
-    history = list(about.get("log_history", ()) or JsonArray(text, match.end()))
+    history = list(about.get("log_history") or (JsonArray(text, match.end()) if match else ()))
     rows = [row for row in history if isinstance(row, dict) and not is_summary(row)]
     if not rows:
         what = (
@@ -206,20 +201,18 @@ def sniff_folder(path: Path) -> float:
 def read_folder(path: Path, request: Request) -> RunRecord:
     """Read the newest state of a run folder that has a whole row."""
     notes: list[str] = []
-    problem = UnreadableRunError(
-        f"expected a trainer_state.json in {shown(path)}, got none: give the run's folder"
-    )
+    errors: list[UnreadableRunError] = []
     for file in states_in(path):
         try:
             state = load_state(file)
         except UnreadableRunError as error:
-            problem = problem if notes else error
+            errors.append(error)
             notes.append(f"the file {shown(file)} could not be read, so an older state was used")
         else:
             return _record(
                 state, path.parent if _CHECKPOINT.fullmatch(path.name) else path, request, notes
             )
-    raise problem
+    raise errors[0]
 
 
 _AGREEMENT = 0.999

@@ -52,6 +52,7 @@ class MetricSeries:
         bounds: the range that the metric cannot leave, or None where none is known.
         resolution: half a unit of the last printed digit, 0 where the values are exact.
         rate_T: the learning rate at each row, or None where it is not logged throughout.
+        ends: 0 and 1, or what logged rewards of completions reach beyond them.
     """
 
     metric: str
@@ -67,15 +68,16 @@ class MetricSeries:
     bounds: tuple[float, float] | None = None
     resolution: float = 0.0
     rate_T: Float | None = None
+    ends: tuple[float, float] = (0.0, 1.0)
 
     @property
     def likely_bounds(self) -> tuple[float, float] | None:
-        """The range where it is known; else 0 to 1 for a reward that never left it: a sum of
-        several functions may yet.
+        """The range where it is known; else that of completions, 0 to 1 at least, for a reward that
+        never left 0 to 1: a sum of several functions may yet.
         """
         if self.bounds is not None or self.healthy != "up" or not self.value_T.size:
             return self.bounds
-        return (0.0, 1.0) if self.value_T.min() >= 0 and self.value_T.max() <= 1 else None
+        return self.ends if self.value_T.min() >= 0 and self.value_T.max() <= 1 else None
 
 
 def metric_series(
@@ -132,7 +134,28 @@ def metric_series(
         bounds=(0.0, 1.0) if share else None,
         resolution=resolution,
         rate_T=_throughout(rows, "learning_rate"),
+        ends=_ends(record) if quantity == "reward" else (0.0, 1.0),
     )
+
+
+def rollout_rewards(record: RunRecord) -> Float:
+    """Return the finite rewards of the rollouts."""
+    if record.rollouts is None or "reward" not in record.rollouts.columns:
+        return np.zeros(0)
+    value = record.rollouts["reward"].drop_nulls().to_numpy().astype(float)
+    return np.asarray(value[np.isfinite(value)])
+
+
+def _ends(record: RunRecord) -> tuple[float, float]:
+    """Return 0 and 1, or what logged rewards of completions reach beyond them."""
+    columns = [
+        record.values(meaning.column)
+        for meaning in record.meanings
+        if meaning.quantity in ("reward_min", "reward_max")
+    ]
+    every = np.concatenate([[0.0, 1.0], rollout_rewards(record), *columns])
+    every = every[np.abs(every) <= LARGEST_VALUE]
+    return float(every.min()), float(every.max())
 
 
 def _time(rows: pl.DataFrame, step_T: Whole, clock: ClockName) -> Float:

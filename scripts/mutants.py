@@ -61,6 +61,7 @@ ALSO = {
     ],
     "edge": ["tests/analysis", "tests/golden", "lab/tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
+    "cli": ["tests/analysis/test_probing.py"],
     "pages": [
         "tests/analysis/test_watched.py",
         "tests/browser",

@@ -24,6 +24,7 @@ from groupwise.wording import (
     number,
     short,
     shortest_paths,
+    shown_argument,
     tokens,
 )
 
@@ -187,3 +188,24 @@ def test_paths_are_as_short_as_tells_them_apart() -> None:
 )
 def test_a_time_is_written_in_the_unit_that_suits_it(hours: float, text: str) -> None:
     assert duration(hours) == text
+
+
+def test_a_value_at_the_end_of_a_unit_is_written_in_the_next() -> None:
+    assert (file_size(999), file_size(1000)) == ("999 bytes", "1 kB")
+    assert (tokens(999.0), tokens(999.5)) == ("1,000 tokens", "1 k tokens")
+    assert (short(-0.001), short(0.0), alike(50.0)) == ("−0.001", "0.00", ("50",))
+
+
+@each_case(
+    ("argument", "shown"),
+    [
+        ("--config=/home/me/run.yaml", "--config=run.yaml"),
+        ("-o/home/me/page.html", "-opage.html"),
+        ("/home/me/run.csv", "run.csv"),
+        ("--level=0.9", "--level=0.9"),
+    ],
+)
+def test_an_argument_keeps_its_option_and_loses_the_folders_of_others(
+    argument: str, shown: str
+) -> None:
+    assert shown_argument(argument, []) == shown

@@ -221,10 +221,9 @@ def test_the_only_size_that_rewards_name_is_that_of_the_judgement() -> None:
     """
     action = Action("group_size", 2.0, 8.0, (), "rollouts of a prompt × 2", "")
     judged = Judgement("made", State.WARNING, "nothing learnt", actions=(action,))
-    said = "The diagnosis recommends one change of the group size: "
-    assert size_named(judged) == f"{said}rollouts of a prompt × 2, for 2 times the rollouts."
+    says("analysis/plan/3", size_named(judged))
     fixed = dataclasses.replace(action, factor=None, words="rollouts of a prompt = 4")
-    assert size_named(dataclasses.replace(judged, actions=(fixed,))) == f"{said}{fixed.words}."
+    says("analysis/plan/4", size_named(dataclasses.replace(judged, actions=(fixed,))))
     assert size_named(dataclasses.replace(judged, actions=())) == ""
     record = log(group_size=4, prompts_per_step=4)
     console = Console(record=True, width=200, file=io.StringIO())

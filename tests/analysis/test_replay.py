@@ -64,6 +64,9 @@ def test_the_answer_names_the_cheapest_rule_and_what_it_saves() -> None:
     saved = {row[0]: row[3] for row in replay_grids(replayed)[0].rows}
     assert saved["Dynamic sampling"].startswith("0 % (0 % to 0 %), 0 ")
     assert saved["Skipping solved prompts"].startswith("43 % (25 % to 56 %), 68")
+    drawn = {row[0]: row[2] for row in replay_grids(replayed)[0].rows}
+    made = replayed.replay.rollouts
+    assert drawn["Skipping solved prompts"] == f"{replayed.cheapest.rollouts.value * made:,.0f}"
 
 
 def test_python_json_and_command_say_the_same(

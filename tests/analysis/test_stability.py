@@ -33,7 +33,10 @@ from groupwise.pages.tables import evidence_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 from groupwise.series.staleness import (
+    CURRENT_TERM,
+    UNKNOWN_PLACE,
     StabilitySetting,
+    kl_notes,
     lag_of,
     optimizer_of,
     stability_setting,
@@ -478,6 +481,8 @@ def test_tables_write_what_was_judged() -> None:
         (stability(1e-7, 0.9, refresh_interval=8), "at least 1,000,000"),
         (replace(stability(0.2, 0.9), max_refresh_interval=np.inf), "any"),
         (stability(5.0, 0.9, lag="none"), "not applicable"),
+        (stability(0.2, 0.9, lag="async", refresh_interval=8), "none"),
+        (stability(1e-3, 0.9, lag="fixed", refresh_interval=8), "148"),
     ],
 )
 def test_the_longest_interval_is_the_last_that_is_stable(mode: Stability, longest: str) -> None:
@@ -557,3 +562,9 @@ def test_settings_are_asked_for_as_the_command_and_python_take_them() -> None:
     said = str(UnknownSettingError("momentum"))
     assert "--set beta1=VALUE for Adam" in said
     assert said.endswith("(in Python, settings of open_run)")
+
+
+def test_the_place_of_the_kl_term_is_asked_only_where_there_is_a_lag() -> None:
+    assert kl_notes(LagSetting("refresh", 4, "exact")) == [UNKNOWN_PLACE]
+    assert kl_notes(LagSetting("refresh", 4, "exact", "loss")) == [CURRENT_TERM]
+    assert kl_notes(LagSetting("none", 1, "exact")) == kl_notes(LagSetting("none", 1)) == []

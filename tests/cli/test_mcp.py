@@ -22,6 +22,7 @@ from groupwise.cli import mcp
 from groupwise.cli import mcp as command
 from groupwise.cli.app import PROGRAM, main
 from groupwise.cli.mcp import ARGUMENTS, BRIEF, DETAILED, TOOLS, Folders, bounded, schema_of
+from groupwise.plain import to_json
 from groupwise.readers import run_record
 from groupwise.record.run import RunRecord, steps_table
 from groupwise_lab.worlds.logs import run_of
@@ -446,3 +447,28 @@ def test_the_real_sdk_talks_to_it(tmp_path: Path) -> None:
     assert names == [*TOOLS]
     assert [result.is_error for result in results] == [False, True]
     assert json.loads(results[0].content[0].text)["state"] == "warning"
+
+
+def test_a_refusal_says_what_came(served: Folders) -> None:
+    assert served.call("judge", {}) == (
+        "expected run, and optionally some of until, settings, detail, got nothing",
+        True,
+    )
+    for step in (-1e13, 1e13):
+        said, refused = served.call("judge", {"run": "good", "until": step})
+        assert refused
+        assert said.startswith("until expects number")
+
+
+def test_a_folder_of_other_letters_is_left_out_of_answers_too(tmp_path: Path) -> None:
+    home = tmp_path / "läufe"
+    home.mkdir()
+    folders = Folders([home])
+    assert folders._without_place(to_json({"path": str(home / "a")})) == '{"path":"a"}'
+    assert folders._without_place(f"no {home}/a") == "no a"
+
+
+def test_the_walls_are_built_once(served: Folders) -> None:
+    built = mcp._build.cache_info().misses
+    with mcp._walls(served.folders), mcp._walls(served.folders):
+        assert mcp._build.cache_info().misses == built

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,7 +28,7 @@ from groupwise.diagnostics.judgement import (
     State,
     Status,
 )
-from groupwise.pages.html import _usual, made_by, render
+from groupwise.pages.html import _columns, _usual, made_by, render
 from groupwise.pages.screen import said_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 
@@ -433,3 +434,9 @@ def test_grey_bands_go_by_the_titles_of_their_charts() -> None:
     said = "The grey bands are only for orientation: Entropy, 9 runs; Length, 7 runs (trl)."
     assert said in str(_usual(charts))
     assert str(_usual(charts[1:2])) == ""
+
+
+def test_a_key_stands_in_the_column_of_keys() -> None:
+    meaning = {"column": "reward", "quantity": "reward", "definition": "mean", "doubt": ""}
+    made = str(_columns(SimpleNamespace(meanings=[meaning])))  # type: ignore[arg-type]
+    assert '<td class="key"><bdi>reward</bdi></td><td>reward</td>' in made

@@ -1078,3 +1078,30 @@ def alive(number: int) -> bool:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def test_a_pool_that_died_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+    class Dead(Inline):
+        def submit(self, *_: Any, **__: Any) -> Any:
+            raise BrokenProcessPool
+
+    pools = iter((Dead(), Inline()))
+    hub = hub_of(write_collapse(tmp_path / "run.jsonl"), pool=lambda: next(pools))
+    asyncio.run(judged_by(hub))
+    assert "process that judges the run died" in newest(hub, "judged")["problem"]
+    hub.runs[0].stale, hub.runs[0].next_judgement = True, 0.0
+    asyncio.run(judged_by(hub))
+    assert newest(hub, "judged")["judgement"]["state"] == "failing"
+
+
+def test_where_no_port_is_free_those_that_were_tried_are_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: Any) -> None:
+        raise OSError(98, "Address already in use")
+
+    monkeypatch.setattr("groupwise.pages.live.socket.socket.bind", refused)
+    with pytest.raises(GroupwiseError, match="a free port from 8750 to 8759, got none"):
+        bound_socket(None)
+    with pytest.raises(GroupwiseError, match="a free port, got 8800"):
+        bound_socket(8800)

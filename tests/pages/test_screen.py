@@ -36,6 +36,7 @@ from groupwise.pages.screen import (
     _drawn,
     _LabelledLine,
     _spelt,
+    _start,
     judgement_lines,
     print_first_line,
     print_judgement,
@@ -425,3 +426,7 @@ def test_a_line_says_as_much_as_has_room(
     parts = (parts[0].rstrip(), *parts[1:])
     line = _LabelledLine("not logged", parts, 8, lines, shorter)
     assert _drawn(line, partial(_spelt, plain=True)) == [f"  not logged  {said}"]
+
+
+def test_a_word_that_ends_where_the_room_does_is_kept() -> None:
+    assert [_start("ab cd ef", room) for room in (4, 5, 6)] == ["ab", "ab cd", "ab cd"]

@@ -19,7 +19,12 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 from groupwise.scores import sketch as score_sketches  # noqa: E402
-from groupwise.scores.scores import log_probability, score_gram, score_sketch  # noqa: E402
+from groupwise.scores.scores import (  # noqa: E402
+    log_probability,
+    score_gram,
+    score_sketch,
+    token_log_prob,
+)
 
 VOCABULARY, WIDTH, LONGEST = 11, 8, 12
 
@@ -561,3 +566,33 @@ def test_log_probabilities_over_a_large_vocabulary_are_exact_to_rounding() -> No
         float((single - double).abs().max()) < 4e-6
     )  # of numbers up to 50, whose own rounding is 2e-6
     assert float((slope - truth).norm() / truth.norm()) < 2e-6
+
+
+@pytest.mark.parametrize("micro_batch", [None, 2])
+def test_the_sketch_of_a_weighted_sum_is_the_weighted_sum_of_sketches(
+    micro_batch: int | None,
+) -> None:
+    """In one pass, and where pairs of micro-batches meet in several."""
+    model, given = Transformer().double(), batch()
+    weight_N = np.array([1.0, -2.0, 0.5, 0.0, 3.0])
+    gram = score_gram(
+        model,
+        given,
+        weight_N=weight_N,
+        sketch=score_sketches.CountSketch(64, 3),
+        micro_batch=micro_batch,
+    )
+    each = score_sketch(model, given, width=64, seed=3).sketch_NK
+    assert gram.gradient_K == pytest.approx(weight_N @ each, rel=1e-9, abs=1e-12)
+
+
+def test_the_entropy_stands_beside_the_log_probability_of_each_token() -> None:
+    model, given = Transformer().double().eval(), batch()
+    with torch.no_grad():
+        score_NL, entropy_NL = token_log_prob(model, given, entropy=True)
+        probability = model(given["input_ids"]).softmax(-1)[:, :-1]
+    expected = -(probability * probability.log()).sum(-1)
+    first = int(given["completion_mask"].any(0).int().argmax())
+    assert torch.equal(score_NL, token_log_prob(model, given))
+    assert torch.allclose(entropy_NL[:, first:], expected[:, first - 1 :])
+    assert not entropy_NL[:, :first].any()

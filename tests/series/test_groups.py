@@ -273,3 +273,30 @@ def test_a_row_of_one_group_tells_by_its_deviation() -> None:
         prompts_per_step=2,
     )
     assert zero_variance_outlook(several) is None
+
+
+def test_a_mean_that_is_no_count_of_all_rollouts_of_a_row_is_no_share_of_right_answers() -> None:
+    """Of 4 groups of 4 it is a multiple of a sixteenth; a multiple of a 64th is graded."""
+    share, mean = [0.5, 0.25, 0.75] * 8, [5 / 64, 7 / 64, 9 / 64] * 8
+    made = logged(
+        "frac_reward_zero_std", "dead_group_share", share, mean, group_size=4, prompts_per_step=4
+    )
+    assert zero_variance_outlook(made) == zero_variance_of_columns(share[-20:], 4, groups=4)
+
+
+@pytest.mark.parametrize(
+    ("again", "size", "by_prompt"), [(3, 4, True), (2, 4, False), (4, 8, False)]
+)
+def test_other_visits_of_a_prompt_tell_where_half_of_the_groups_have_some(
+    again: int, size: int, by_prompt: bool
+) -> None:
+    """Two steps of five groups, of which some come again; a visit of fewer rollouts than the
+    group has tells nothing of it.
+    """
+    late = {(2, group): [0.0, 1.0] * (size // 2) for group in range(5)}
+    rewards = {(1, group): [0.0, 1.0] * 2 for group in range(5)} | late
+    prompts = {
+        (step, group): f"{group} of {0 if group < again else step}" for step, group in rewards
+    }
+    source = group_evidence(record(rewards, prompts)).expected.source
+    assert source.startswith("from the success rate of each prompt") is by_prompt

@@ -73,8 +73,8 @@ _ARRIVED = 0.9
 def concentration(evidence: Evidence) -> Finding:
     """Look for a spent entropy below the top of the reward."""
     entropy = evidence.quantity("entropy")
-    same = same_answers(evidence)
     if entropy is None or len(entropy) < FEWEST_ROWS:
+        same = same_answers(evidence)
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
         said = evidence.unmeasured("entropy")
@@ -108,9 +108,8 @@ def concentration(evidence: Evidence) -> Finding:
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
         return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
     flat = evidence.reward is not None and not gained_since(evidence, step)
-    status = _gravity(
-        evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
-    )
+    alike = _have_become_alike(evidence, step, same_answers(evidence))
+    status = _gravity(evidence, step, value.value, flat=flat, alike=alike)
     stands = "and the reward is flat" if flat else "and the reward is not seen to be flat"
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"

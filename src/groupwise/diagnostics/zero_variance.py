@@ -42,6 +42,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
+from groupwise.intervals import Interval
 from groupwise.series.metric import all_from, zero_variance_outlook
 from groupwise.wording import count, short
 
@@ -116,7 +117,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
         fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
         if fewer is not None and not fewer.facts:
             fewer = alike or fewer
-        other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence) or alike
+        other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence, equal) or alike
         return other or _calm(evidence, equal)
     return _starved(evidence, equal, room, onset)
 
@@ -397,12 +398,12 @@ def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -
     return Finding(NAME, status, message, step, value, old, facts=facts)
 
 
-def _small_group(evidence: Evidence) -> Finding | None:
-    """Say that larger groups would make many more groups teach, where the reward stands below
-    its top.
+def _small_group(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
+    """Say that larger groups would make many more groups teach, where half of the last ones do not
+    and the reward stands below its top.
     """
     reward, top = evidence.reward, progress_of(evidence).learning is Learning.AT_TOP
-    if reward is None or top or near_top(evidence, reward):
+    if _of_the_last(equal).value < HALVED or reward is None or top or near_top(evidence, reward):
         return None
     outlook = zero_variance_outlook(evidence.record)
     if outlook is None:
@@ -485,9 +486,14 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     return Finding(NAME, Status.INFO, words, None, last, HALVED, facts=(fact,))
 
 
+def _of_the_last(equal: NoisyMetric) -> Interval:
+    """The share in the last quarter of the rows."""
+    return equal.mean(slice(-max(len(equal) // 4, 1), None))
+
+
 def _calm(evidence: Evidence, equal: NoisyMetric) -> Finding:
     """Say what the last groups are like where nothing is wrong with them."""
-    expected, late = evidence.groups.expected, equal.mean(slice(-max(len(equal) // 4, 1), None))
+    expected, late = evidence.groups.expected, _of_the_last(equal)
     excess = ""
     if expected.known and expected.step_T.size:
         excess = f"; {100 * np.nanmean(expected.value_T):.0f} % expected ({expected.source})"

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -298,10 +299,16 @@ QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENT
 E|g(X)|^2, then the other moments of groups.
 """
 
-_ROWS = {row["name"]: row for row in table_rows("estimators/quantities.tsv")}
-SYMBOLS = {name: row["symbol"] for name, row in _ROWS.items() if row["symbol"]}
+SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}
 SIGNED = {"kappa", "value", "score_mean_norm2"}
 """Quantities that may be negative, or are expected to be zero."""
+
+
+@cache
+def meaning_of_quantity() -> dict[str, str]:
+    """Return what each quantity is, in words."""
+    return {row["name"]: row["meaning"] for row in table_rows("estimators/quantities.tsv")}
+
 
 LARGEST = 1e60
 """Of an estimate or a pseudo-value: the intervals need fourth powers. What is not zero has to be
@@ -658,7 +665,7 @@ def components_of_pseudo_values(
     estimates = {
         name: estimate_of(name, intervals[name], _error(value_B), prompts)
         for name, value_B in value_of.items()
-        if name in _ROWS
+        if name in meaning_of_quantity()
     }
     result = Components(
         **{name: estimates.pop(name) for name in SYMBOLS},
@@ -800,7 +807,7 @@ def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Es
             ": it is below zero, which is impossible for this quantity; this is chance, or "
             "rewards and scores do not belong together"
         )
-    return Estimate(symbol, _ROWS[name]["meaning"], interval, error, prompts, text)
+    return Estimate(symbol, meaning_of_quantity()[name], interval, error, prompts, text)
 
 
 def _enough(interval: Interval, error: float, prompts: int) -> str:

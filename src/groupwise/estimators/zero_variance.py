@@ -332,9 +332,6 @@ def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
     return times[tied].astype(float), pair[tied] // len(values)
 
 
-SIZES = {part * 2**power for part in (2, 3) for power in range(7)}
-
-
 @frozen
 class RewardStatistics(Plain):
     """Rewards of groups, without scores: not the gradient's variance, and no group size follows."""
@@ -393,9 +390,9 @@ def reward_statistics(
     table = RewardCounts.of(reward_N, prompt_N)
     if group_sizes is None:
         usual = table.usual_size
-        group_sizes = tuple(
-            sorted({size for size in SIZES if size <= 4 * usual} | {usual, 2 * usual, 4 * usual})
-        )
+        sizes = {part * 2**power for part in (2, 3) for power in range(7)}
+        sizes = {size for size in sizes if size <= 4 * usual} | {usual, 2 * usual, 4 * usual}
+        group_sizes = tuple(sorted(sizes))
     reward, groups = finite_array("reward_N", reward_N, dimensions=1), groups_of(prompt_N)
     kept = groups.size_P >= 2
     size = groups.size_P[kept].astype(float)

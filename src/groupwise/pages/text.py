@@ -12,8 +12,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.analysis.fitted import THIS_LAW, Fitted, ahead, gained, no_forecast
-from groupwise.analysis.plan import size_named
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
@@ -32,6 +30,7 @@ from groupwise.plain import frozen
 from groupwise.wording import capital, clean, count, law_name, number, sentence
 
 if TYPE_CHECKING:
+    from groupwise.analysis.fitted import Fitted
     from groupwise.analysis.plan import RunPlan
     from groupwise.analysis.replay import RunReplay
     from groupwise.analysis.stability import StabilityEvidence
@@ -108,6 +107,8 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     """Print how the run stands, then where the metric goes, or why no forecast is shown."""
+    from groupwise.analysis.fitted import ahead, gained, no_forecast
+
     out, outlook = Printer(console), fitted.outlook
     assert outlook is not None
     print_first_line(judged, console)
@@ -138,6 +139,8 @@ def print_plan(
 
 def _print_needed(judged: Judgement | None, console: Console) -> None:
     """Print that a run failed, or needs attention before its group size does."""
+    from groupwise.analysis.plan import size_named
+
     if judged is not None and judged.state is State.WARNING:
         out = Printer(console)
         out.line(f"Fix the run first. {judged.fact}")
@@ -193,6 +196,8 @@ def print_stability(evidence: StabilityEvidence, judged: Judgement, console: Con
 
 def _parameters(fit: FitResult) -> Grid:
     """Return the parameters without what they mean, under the name of their law."""
+    from groupwise.analysis.fitted import THIS_LAW
+
     grid = parameter_grid(fit)
     head = (f"{capital(law_name(fit.law))}, {THIS_LAW}", *grid.head[1:4])
     return replace(grid, head=head, rows=[row[:4] for row in grid.rows])

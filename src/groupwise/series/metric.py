@@ -582,7 +582,8 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
     if values > MOST_VALUES:
         how = f"unavailable: the reward takes {values:,} values, more than {MOST_VALUES}"
         return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
-    if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
+    again = groups.get_column("prompt", default=groups["size"].clear()).drop_nulls().is_duplicated()
+    if 2 * again.sum() >= len(groups):  # of a prompt that never comes back no other visit tells
         by_prompt = _prompt_expectation(groups, outcomes)
         if 2 * by_prompt["expected"].count() >= len(by_prompt):
             return (

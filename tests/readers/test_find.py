@@ -227,6 +227,19 @@ def test_a_run_folder_beside_one_log_is_read_and_the_log_is_named(tmp_path: Path
     assert run_record(tmp_path).name == "train.jsonl"
 
 
+def test_prompts_in_a_folder_of_data_beside_a_run_are_no_second_run(tmp_path: Path) -> None:
+    saved(tmp_path / "outputs")
+    data = tmp_path / "data"
+    data.mkdir()
+    row = json.dumps({"prompt": "In which step do we add 1?", "answer": "1"})
+    (data / "train.jsonl").write_text(f"{row}\n" * 20)
+    (data / "test.csv").write_text("question,answer\n1+1=,2\n")
+    assert run_record(tmp_path).name == "outputs"
+    log(data / "other.jsonl")
+    with pytest.raises(UnreadableRunError, match="which holds 2"):
+        run_record(tmp_path)
+
+
 def test_a_state_beside_a_log_is_no_second_run(tmp_path: Path) -> None:
     """As ART 0.5 keeps the sums of its metrics."""
     log(tmp_path / "run" / "history.jsonl")

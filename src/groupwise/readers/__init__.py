@@ -58,6 +58,7 @@ _NO_LOGS = vocabulary("no_log")
 _MOST_FILES = 200
 _PRINTS = ("printed", "printed_dicts", "trl_console", "verl_console")  # readers of what is printed
 _NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
+_KEY = re.compile(r'"([\w/.@-]{2,80})":')
 _AIM = (
     "which holds aim's store, that only aim opens: call aim storage reindex there, then save "
     "aim.Repo(FOLDER).query_metrics().dataframe() as a CSV"
@@ -446,9 +447,19 @@ def _runs_among(folders: Iterable[Path], below: int = 0) -> Iterator[Path]:
     for path in folders:
         reader = best_reader(path)
         if reader is None:
-            yield from _runs_in(path, below) if below >= 0 else ()
+            inner = _runs_in(path, below) if below >= 0 else []
+            yield from (run for run in inner if not _is_data(run))
         elif not _are_rollouts(reader):
             yield path
+
+
+def _is_data(path: Path) -> bool:
+    """Return whether a table's first line names neither a step nor a reward: prompts, mostly."""
+    if path.suffix not in (".csv", ".json", ".jsonl"):
+        return False
+    line = "".join(first_lines(peek(path), 1)).lower()
+    names = _KEY.findall(line) or _NAME.findall(line)
+    return not any(word in name for name in names for word in ("step", "reward", "iter", "epoch"))
 
 
 def _are_rollouts(reader: Reader | None) -> bool:

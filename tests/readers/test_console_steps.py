@@ -391,6 +391,20 @@ def test_a_counter_of_rollouts_batches_or_episodes_is_the_step(
     assert record.steps[record.column("reward")].to_list() == [at / 32 for at in range(20)]
 
 
+def test_what_a_completion_says_between_rows_of_rollouts_is_no_step(tmp_path: Path) -> None:
+    said = "== Example ==\nStep 1: add 3 and 4\n**Step 2:** so 3/20 is it\n== end =="
+    record = console(tmp_path, f"rollout:{{at}}/20 reward_mean:{{reward}}\n{said}")
+    assert record.steps["step"].to_list() == list(range(20))
+    assert record.steps[record.column("reward")].to_list() == [at / 32 for at in range(20)]
+
+
+def test_a_counter_of_rollouts_below_a_step_is_no_step(tmp_path: Path) -> None:
+    rows = "\n".join(f"  rollout {part}/4 reward: 0.5" for part in range(1, 5))
+    record = console(tmp_path, f"Step {{at}}/20\n{rows}\nmean reward: {{reward}}")
+    assert record.steps["step"].to_list() == list(range(20))
+    assert record.steps["mean reward"].to_list() == [at / 32 for at in range(20)]
+
+
 @each_case(
     "line",
     [

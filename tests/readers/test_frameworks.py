@@ -14,8 +14,8 @@ from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.readers import run_record
+from groupwise.readers.configs import VerlSettings as Settings
 from groupwise.readers.configs import settings_in
-from groupwise.readers.console import VerlSettings as Settings
 from groupwise.readers.console import number_of
 from groupwise.readers.keys import (
     QUANTITIES,

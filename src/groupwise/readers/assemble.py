@@ -72,8 +72,8 @@ _KINDS = tuple(
 )
 _SUPERVISED = frozenset(vocabulary("supervised"))
 _EARNED = re.compile(
-    r"clip_|kl|completion|rollout|response|reward|score|return|episode|advantage|success|solve|correct"
-    r"|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
+    r"clip_|kl|completion|rollout|response|reward|score|return|episode|advantage|success|solve"
+    r"|correct|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
 )
 CLOCK = re.compile(
     r"_?(runtime|timestamp|wall_?time|time|epoch|elapsed(_s|_seconds)?)|.*global_step"

@@ -24,7 +24,14 @@ from groupwise.errors import (
 )
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.readers.source import open_text, peek, read_whole, shown, vocabulary
+from groupwise.readers.source import (
+    open_text,
+    peek,
+    read_whole,
+    sender_of,
+    shown,
+    vocabulary,
+)
 from groupwise.record.run import RULES, RunConfig
 
 
@@ -442,3 +449,79 @@ def _is_model(path: Path) -> bool:
     """Return whether a config.json is that of a model, whose temperature is not the run's."""
     text = peek(path).text if path.name == "config.json" else ""
     return '"architectures"' in text or '"model_type"' in text
+
+
+_OVERRIDE = re.compile(
+    r"(?<![\w./])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model"
+    r"|critic)(?:\.\w+){1,8})=([^\s'\"\\]{1,200})"
+)
+VERL_DUMP = re.compile(r"\{'(?:actor_rollout_ref|algorithm|actor|data|async_training)': ")
+_INSERTED = re.compile(r"\([\w.:<>\- ]{1,80}pid=\d+")
+_CONTINUED = re.compile(r"\s+(?:['\"\[({}\])]|-?\d|None|True|False)")
+_ENTRY = re.compile(r"(?:^|(?<=[{ ]))'([\w.\-]{1,100})': ?(\{?)")
+_ENTRY_AFTER = re.compile(r",\s*'[\w.\-]{1,100}':")
+_BETAS = re.compile(r"[\[(]\s*([\d.]+),\s*([\d.]+)\s*[\])]")
+_LONGEST_DUMP = 6000
+
+
+class VerlSettings:
+    """The settings in what verl prints before its first step: the dump of its configuration,
+    else the overrides of the command.
+    """
+
+    def __init__(self) -> None:
+        self._overrides: JsonObject = {}
+        self._dumped: JsonObject = {}
+        self._sender, self._lines = "", 0
+        self._stack: list[tuple[int, str]] = []
+
+    def add(self, line: str) -> None:
+        """Take one line into account: each line of the dump tells by its indentation where it
+        belongs, so others may come between.
+        """
+        for path, value in _OVERRIDE.findall(line) if "=" in line and "." in line else ():
+            self._overrides[path.replace(".", "/")] = _whole_or_text(value)
+        sender, body = sender_of(line)
+        if not self._lines:
+            start = VERL_DUMP.search(body)
+            if start is None:
+                return
+            self._sender, body = sender, " " * start.start() + body[start.start() :]
+        elif sender != self._sender or self._lines > _LONGEST_DUMP or not _CONTINUED.match(body):
+            return
+        self._lines += 1
+        self._entries(_INSERTED.split(body, maxsplit=1)[0])
+
+    def _entries(self, body: str) -> None:
+        """Take the entries of one line of the dump."""
+        for match in _ENTRY.finditer(body):
+            column = match.start(1)
+            while self._stack and self._stack[-1][0] >= column:
+                self._stack.pop()
+            if match[2] == "{":
+                self._stack.append((column, match[1]))
+                continue
+            path = "/".join([*(name for _, name in self._stack), match[1]])
+            rest = _ENTRY_AFTER.split(body[match.end() :], maxsplit=1)[0].rstrip("},").strip()
+            if path.endswith("/betas") and (pair := _BETAS.fullmatch(rest)):
+                self._dumped |= {f"{path}/1": float(pair[1]), f"{path}/2": float(pair[2])}
+            else:
+                self._dumped[path] = _whole_or_text(rest.strip("'\""))
+
+    def settings(self) -> JsonObject:
+        """Return what verl printed, by its path; the dump wins, for it holds what the overrides
+        made of the defaults.
+        """
+        return self._overrides | {
+            path: value for path, value in self._dumped.items() if value is not None
+        }
+
+
+def _whole_or_text(text: str) -> Any:
+    """Return the value of a setting that verl printed; a whole number may be written as 1e3."""
+    value = number_in(text)
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        else value
+    )

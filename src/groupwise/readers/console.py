@@ -31,7 +31,7 @@ from groupwise.readers.assemble import (
     assemble,
     encoding_notes,
 )
-from groupwise.readers.configs import Stated, number_in
+from groupwise.readers.configs import VERL_DUMP, Stated, VerlSettings, number_in
 from groupwise.readers.progress_bars import COUNTED, Bars, Printed, by_turns, printed_steps
 from groupwise.readers.rows import (
     KIND_KEYS,
@@ -54,6 +54,7 @@ from groupwise.readers.source import (
     json_in,
     lines_of,
     noted,
+    sender_of,
     shown,
     start_of,
     vocabulary,
@@ -65,7 +66,6 @@ PrintedRow = dict[Any, Any]
 Numbers = dict[str, float]  # by name
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
-_RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
 _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
@@ -103,7 +103,7 @@ class Console(Feed):
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
             self._serves |= "generation throughput:" in line
             self._is_cut = is_cut(raw)
-            sender, body = _sender(line) if "pid=" in line else ("", line)
+            sender, body = sender_of(line) if "pid=" in line else ("", line)
             # others may break off as the run ends
             if sender in ("", self._printer) or not self.store.count:
                 self._tracebacks.add(body, self.store.read)
@@ -214,12 +214,6 @@ def number_of(text: str) -> float | None:
         return float(bare(text))
     except ValueError:
         return None
-
-
-def _sender(line: str) -> tuple[str, str]:
-    """Return the process that Ray names before a line, "" for none, and the rest of the line."""
-    prefix = _RAY.match(line)
-    return (prefix[1], line[prefix.end() :]) if prefix else ("", line)
 
 
 # TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
@@ -585,13 +579,13 @@ class VerlConsole(Console):
             line = _REPEATED.sub("", line).rstrip()
         match = _VERL_ROW.search(line) if "step:" in line else None
         if match is not None:
-            sender = _sender(line)[0]
+            sender = sender_of(line)[0]
             self._settings_of.setdefault(sender, self._settings)
             self.store.add(self._row(match))
             self.store.mark(sender=sender)
             return
         self._headless += _is_headless(line)
-        if self._settings in self._settings_of.values() and "{'" in line and _DUMP.search(line):
+        if self._settings in self._settings_of.values() and "{'" in line and VERL_DUMP.search(line):
             self._settings = VerlSettings()
         if self._settings not in self._settings_of.values():
             self._settings.add(line)
@@ -676,7 +670,7 @@ def sniff_verl(seen: Peek) -> float:
     """Return the confidence that the file is verl's printed output: a row of it, or its
     settings, within the first 32 MB.
     """
-    if seen.text[:1] == "{" and not _DUMP.match(seen.text):
+    if seen.text[:1] == "{" and not VERL_DUMP.match(seen.text):
         return 0.0
     structured = seen.path.suffix.lower() in _STRUCTURED
     if _VERL_BYTES.search(b"\n" + start_of(seen, len(seen.head) if structured else _SCAN)):
@@ -686,82 +680,6 @@ def sniff_verl(seen: Peek) -> float:
     if any(_is_headless(line) and _VERLS_OWN.search(line) for line in lines_of(seen.text)):
         return 0.6
     return 0.45 if "actor_rollout_ref" in seen.text else 0.0
-
-
-_OVERRIDE = re.compile(
-    r"(?<![\w./])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model"
-    r"|critic)(?:\.\w+){1,8})=([^\s'\"\\]{1,200})"
-)
-_DUMP = re.compile(r"\{'(?:actor_rollout_ref|algorithm|actor|data|async_training)': ")
-_INSERTED = re.compile(r"\([\w.:<>\- ]{1,80}pid=\d+")
-_CONTINUED = re.compile(r"\s+(?:['\"\[({}\])]|-?\d|None|True|False)")
-_ENTRY = re.compile(r"(?:^|(?<=[{ ]))'([\w.\-]{1,100})': ?(\{?)")
-_ENTRY_AFTER = re.compile(r",\s*'[\w.\-]{1,100}':")
-_BETAS = re.compile(r"[\[(]\s*([\d.]+),\s*([\d.]+)\s*[\])]")
-_LONGEST_DUMP = 6000
-
-
-class VerlSettings:
-    """The settings in what verl prints before its first step: the dump of its configuration,
-    else the overrides of the command.
-    """
-
-    def __init__(self) -> None:
-        self._overrides: JsonObject = {}
-        self._dumped: JsonObject = {}
-        self._sender, self._lines = "", 0
-        self._stack: list[tuple[int, str]] = []
-
-    def add(self, line: str) -> None:
-        """Take one line into account: each line of the dump tells by its indentation where it
-        belongs, so others may come between.
-        """
-        for path, value in _OVERRIDE.findall(line) if "=" in line and "." in line else ():
-            self._overrides[path.replace(".", "/")] = _value(value)
-        sender, body = _sender(line)
-        if not self._lines:
-            start = _DUMP.search(body)
-            if start is None:
-                return
-            self._sender, body = sender, " " * start.start() + body[start.start() :]
-        elif sender != self._sender or self._lines > _LONGEST_DUMP or not _CONTINUED.match(body):
-            return
-        self._lines += 1
-        self._entries(_INSERTED.split(body, maxsplit=1)[0])
-
-    def _entries(self, body: str) -> None:
-        """Take the entries of one line of the dump."""
-        for match in _ENTRY.finditer(body):
-            column = match.start(1)
-            while self._stack and self._stack[-1][0] >= column:
-                self._stack.pop()
-            if match[2] == "{":
-                self._stack.append((column, match[1]))
-                continue
-            path = "/".join([*(name for _, name in self._stack), match[1]])
-            rest = _ENTRY_AFTER.split(body[match.end() :], maxsplit=1)[0].rstrip("},").strip()
-            if path.endswith("/betas") and (pair := _BETAS.fullmatch(rest)):
-                self._dumped |= {f"{path}/1": float(pair[1]), f"{path}/2": float(pair[2])}
-            else:
-                self._dumped[path] = _value(rest.strip("'\""))
-
-    def settings(self) -> JsonObject:
-        """Return what verl printed, by its path; the dump wins, for it holds what the overrides
-        made of the defaults.
-        """
-        return self._overrides | {
-            path: value for path, value in self._dumped.items() if value is not None
-        }
-
-
-def _value(text: str) -> Any:
-    """Return the value of a setting that verl printed; a whole number may be written as 1e3."""
-    value = number_in(text)
-    return (
-        int(value)
-        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-        else value
-    )
 
 
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
@@ -806,7 +724,7 @@ class DictConsole(Console):
 
     def line(self, line: str) -> None:
         """Read one line: slime's row, the head of one of SkyRL's, or an entry of it."""
-        sender, body = _sender(line)
+        sender, body = sender_of(line)
         slime = _SLIME_HEAD.search(body) if ": {'" in body and body.rstrip().endswith("}") else None
         head = _SKYRL_STEP.search(body) if slime is None and body.endswith(":") else None
         if slime:
@@ -980,7 +898,7 @@ class PrintedConsole(Console):
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
-        line = bare(_sender(line)[1] if "pid=" in line else line)
+        line = bare(sender_of(line)[1] if "pid=" in line else line)
         if "μ=" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
@@ -991,11 +909,14 @@ class PrintedConsole(Console):
         # that of the whole training where a line names several
         step = _TRAIN_STEP.search(line) or _STEP.search(line)
         is_worded = step is not None and any(step.groups()[:2])
-        if step is None or (self._is_worded and not is_worded and set(self._block) == {"step"}):
+        is_of_heading = self._is_worded and not is_worded and "step" in self._block
+        if step is None or (is_of_heading and (step[5] or len(self._block) == 1)):
             self._below(line)
             return
-        self._is_worded = is_worded
         pairs = self._around(line, step)
+        if is_worded and not pairs and self._is_listed and not self._is_worded:
+            return  # the text of a completion among rows of another counter
+        self._is_worded = is_worded
         evaluates = _EVALUATION.search(line, 0, step.end()) or _EVALUATION_BEHIND.match(
             line, step.end()
         )
@@ -1023,7 +944,8 @@ class PrintedConsole(Console):
             pairs, number = self._around(line, epoch), float(epoch[1])
             fits = not self._ordered and any(map(_KNOWN.search, pairs))
         else:
-            pairs, number = self._pairs(line), self._ordered + 1.0
+            pairs = self._pairs(line) if "eward" in line else {}
+            number = self._ordered + 1.0
             names = "" if _EVALUATION.search(line) else " ".join(pairs)
             fits = bool(_UPDATED.match(names)) and (self._ordered > 0 or self._by_epoch < 0)
             self._ordered += fits

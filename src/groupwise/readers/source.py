@@ -227,6 +227,15 @@ def _inside(match: re.Match[str]) -> str:
     return next((group for group in match.groups() if group), "None")
 
 
+_RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
+
+
+def sender_of(line: str) -> tuple[str, str]:
+    """Return the process that Ray names before a line, "" for none, and the rest of the line."""
+    prefix = _RAY.match(line)
+    return (prefix[1], line[prefix.end() :]) if prefix else ("", line)
+
+
 def is_cut(line: str) -> bool:
     """Return whether a line is as long as what keeps lines lets them be: a power of two from
     1,024 characters on, without its end.

@@ -337,7 +337,8 @@ def test_bad_components_are_refused(values: tuple[float, float, float], message:
 
 def test_bad_budgets_are_refused() -> None:
     for arguments, message in (
-        ({"amount": 1}, "has to pay for one prompt with two rollouts"),
+        ({"amount": 1}, "has to pay for one prompt with two rollouts, 2 rollouts; got 1"),
+        ({"amount": 6, "prompt_cost": 3, "rollout_cost": 2}, "two rollouts, 7 rollouts; got 6"),
         ({"amount": -5}, "the budget has to be a positive number"),
         ({"amount": 64, "rollout_cost": 0}, "the rollout cost has to be a positive number"),
         ({"amount": 64, "prompt_cost": -1}, "the prompt cost"),

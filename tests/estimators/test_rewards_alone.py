@@ -118,3 +118,17 @@ def test_what_cannot_be_is_refused(arguments: tuple, error: type[Exception], sai
         reward_statistics(*arguments)
     with pytest.raises(InvalidArgumentError, match="group sizes of at least 2"):
         reward_statistics([1.0, 2.0], [0, 0], group_sizes=(1,))
+
+
+def test_the_usual_size_is_the_most_frequent_and_the_larger_of_two() -> None:
+    def usual(*sizes: int) -> int:
+        label = np.repeat(np.arange(len(sizes)), sizes)
+        return zero_variance_of_groups(np.arange(len(label)) % 2, label).group_size
+
+    assert (usual(4, 4, 8), usual(4, 8), usual(2, 2, 4, 4, 8)) == (4, 8, 4)
+
+
+def test_a_variance_within_prompts_is_not_below_nothing() -> None:
+    reward_N, prompt_N = [0, 0, 1, 1] + [1] * 12, np.repeat(np.arange(4), 4)
+    within = reward_statistics(reward_N, prompt_N).within_variance
+    assert (within.low, round(within.value, 4)) == (0.0, 0.0833)

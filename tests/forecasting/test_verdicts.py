@@ -7,12 +7,13 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.forecasting.fit import _rival_note, fall_from_height, fit
+from groupwise.forecasting.fit import _notes, fall_from_height, fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import FitOutcome
@@ -156,8 +157,9 @@ def test_a_fall_by_half_of_the_height_is_one(end: float, since: float) -> None:
 
 
 def law_with(name: str, aicc: float) -> SimpleNamespace:
-    """A law's fit of which the sentence asks for its name and criterion alone."""
-    return SimpleNamespace(law=SimpleNamespace(name=name), aicc=aicc)
+    """A law's fit of which the sentence asks for its name, criterion and white noise."""
+    noise = SimpleNamespace(best_shape=SimpleNamespace(neighbour=0.0))
+    return SimpleNamespace(law=SimpleNamespace(name=name), aicc=aicc, noise=noise)
 
 
 @each_case(
@@ -176,4 +178,5 @@ def test_the_laws_that_fit_as_well_are_those_within_two(
     others: list[tuple[str, float]], said: str
 ) -> None:
     fits = [law_with("exponential", 0.0), *(law_with(*other) for other in others)]
-    assert _rival_note(fits) == said  # type: ignore[arg-type]
+    raw: Any = SimpleNamespace(smoothing=1)
+    assert list(_notes(raw, fits)) == ([said] if said else [])  # type: ignore[arg-type]

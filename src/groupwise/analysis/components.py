@@ -669,11 +669,6 @@ class Spread:
     shards: int = 64  # pieces of work; as many as there are groups at most
     gpus: int = 0  # of each worker
 
-    @property
-    def _device(self) -> str:
-        """Where a worker puts the model: on all of its GPUs, on its one, or in memory."""
-        return "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
-
     def __call__(
         self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: ShardsDone | None
     ) -> Found:
@@ -693,7 +688,9 @@ class Spread:
             if progress is not None:
                 progress(next(ended), len(shards))
 
-        work = ScoreShard(how, options, width, scale, self._device)
+        # all of a worker's GPUs, its one, or memory
+        device = "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
+        work = ScoreShard(how, options, width, scale, device)
         outcomes = self.engine.map(work, shards, gpus=self.gpus, each=each)
         done: list[ShardScores] = [outcome.value for outcome in outcomes if outcome.done]
         if not done:

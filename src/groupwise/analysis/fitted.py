@@ -14,7 +14,6 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from groupwise.analysis.charts import (
-    POINTS,
     Chart,
     Line,
     Mark,
@@ -281,10 +280,15 @@ def fit_metric(
         fit = _fit(series, level=level, law=law)
     except InsufficientDataError as error:
         return replace(bare, problem=str(error))
-    later_step, later_value = _held_out(record, bare.metric, until)
+    after = pl.col("step") > (math.inf if until is None else until)
+    later = record.steps.filter(after & pl.col(bare.metric).is_finite())
     outlook = None if ahead is None else _outlook(fit, *foretold(bare, ahead))
     return replace(
-        bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value
+        bare,
+        fit=fit,
+        outlook=outlook,
+        held_out_step=later["step"].cast(pl.Float64).to_numpy(),
+        held_out_value=later[bare.metric].to_numpy(),
     )
 
 
@@ -335,14 +339,6 @@ def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
         level=level,
         healthy=series.healthy,
     )
-
-
-def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Float, Float]:
-    """Return the rows after `until`."""
-    if until is None:
-        return np.empty(0), np.empty(0)
-    later = record.steps.filter((pl.col("step") > until) & pl.col(column).is_finite())
-    return later["step"].cast(pl.Float64).to_numpy(), later[column].to_numpy()
 
 
 def foretold(
@@ -522,7 +518,7 @@ def behaviours_of(record: RunRecord) -> tuple[Behaviour, ...]:
     return *functions, *BEHAVIOURS
 
 
-def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
+def forecast_chart(fitted: Fitted, *, points: int) -> Chart | None:
     """Draw a metric with its forecast and, where a law fits, that law and its rivals."""
     if fitted.fit is None:
         return None

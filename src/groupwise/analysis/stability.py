@@ -116,7 +116,7 @@ def fits_with_a_force(
 
 
 def doubts_of(
-    best: FitResult, fit: FitResult, force: EffectiveForce, *, law: str, swings: str = ""
+    best: FitResult, fit: FitResult, force: EffectiveForce, *, law: str, swings: str
 ) -> Words:
     """Return why a force is not to be trusted."""
     share = fit.r_squared_explainable if math.isfinite(fit.r_squared_explainable) else fit.r_squared

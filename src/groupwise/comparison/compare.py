@@ -793,39 +793,25 @@ def _target(
     stop: float,
     question: Question,
 ) -> tuple[float, bool]:
-    """Half of the way to the nearest late mean that has moved; and whether it falls."""
+    """Half of the way to the nearest late mean that has moved beyond noise and rounding; and
+    whether it falls.
+    """
     usable = [[run for run in row if run.usable] for row in level]
     late = [float(np.mean([run.value for run in row])) for row in usable if row]
     if not late:
         return math.nan, False
-    early = _beginning(groups, start + _EARLY * (stop - start))
+    until = start + _EARLY * (stop - start)
+    rows = [(run.value_T, int((run.step_T <= until).sum())) for group in groups for run in group]
+    early = float(np.mean([value_T[: max(3, few)].mean() for value_T, few in rows]))
     goal = float(np.mean(late)) if question.reach is None else question.reach
     falls = not question.rises and goal < early
     if question.reach is not None:
         return question.reach, falls
     error = float(np.median([run.step_error for row in usable for run in row]))
-    return early + _shortest_move(early, late, error, falls=falls) / 2, falls
-
-
-def _shortest_move(early: float, late: Sequence[float], error: float, *, falls: bool) -> float:
-    """The smallest move from the beginning that is beyond noise and rounding; nan for none."""
-    sign = -1 if falls else 1
-    sizes = [sign * (end - early) for end in late]
-    least = max(_MOVES * error, 1e-12 * abs(early))
-    return sign * min((size for size in sizes if size > least), default=math.nan)
-
-
-def _beginning(groups: Curves, until: float) -> float:
-    """Mean over the runs of the mean of their rows up to a step, at least three."""
-    return float(
-        np.mean(
-            [
-                run.value_T[: max(3, int((run.step_T <= until).sum()))].mean()
-                for group in groups
-                for run in group
-            ]
-        )
-    )
+    sign, least = -1 if falls else 1, max(_MOVES * error, 1e-12 * abs(early))
+    moves = (sign * (end - early) for end in late)
+    move = min((move for move in moves if move > least), default=math.nan)
+    return early + sign * move / 2, falls
 
 
 def _pairings(

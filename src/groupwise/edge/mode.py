@@ -30,7 +30,8 @@ from groupwise.plain import Plain, frozen
 Complex = NDArray[np.complex128]
 
 
-LAGS = ("none", "fixed", "refresh", "async")
+LagKind = Literal["none", "fixed", "refresh", "async"]
+LAGS = get_args(LagKind)
 """Kinds of lag: every rollout comes from the policy it updates, or is R updates old; R updates use
 one generation of rollouts, or those generated during the last R.
 """
@@ -363,9 +364,14 @@ def stability(
     interval = 1 if lag == "none" else refresh_interval
     limit = float(threshold(lag, momentum, interval))
     longest, longest_status = longest_interval(lag, force, momentum)
-    bounds, open_settings = _bounds(
-        limit, 2 * (1 + momentum), importance_ratio, kl_term, lag_is_bound=lag_is_bound
-    )
+    # With a KL term in the reward the whole force stays stale at the fixed point.
+    partly: dict[OpenSetting, bool] = {
+        "lag": lag_is_bound,
+        "importance_ratio": importance_ratio in {"clipped", "unknown"} and kl_term != "reward",
+        "kl_in": importance_ratio != "none" and kl_term == "unknown",
+    }
+    open_settings = tuple(name for name, is_open in partly.items() if is_open)
+    bounds = limit, 2 * (1 + momentum) if open_settings else limit
     margin = bounds[0] / float(force)  # beyond the range of numbers it is infinite
     rule = (1 - momentum) / interval
     at_least = [AT_LEAST.format(longest)] if longest_status == "at least" else []
@@ -386,21 +392,6 @@ def stability(
         open_settings=open_settings if is_open else (),
         notes=tuple(notes),
     )
-
-
-def _bounds(
-    limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm, *, lag_is_bound: bool
-) -> tuple[tuple[float, float], tuple[OpenSetting, ...]]:
-    """Thresholds that the settings leave possible, and the settings that leave them open: with a KL
-    term in the reward the whole force stays stale at the fixed point.
-    """
-    partly: dict[OpenSetting, bool] = {
-        "lag": lag_is_bound,
-        "importance_ratio": ratio in {"clipped", "unknown"} and kl_term != "reward",
-        "kl_in": ratio != "none" and kl_term == "unknown",
-    }
-    left_open = tuple(name for name, is_open in partly.items() if is_open)
-    return (limit, free if left_open else limit), left_open
 
 
 def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, IntervalStatus]:
@@ -476,7 +467,6 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     return [{"exact": EXACT_RATIO, "clipped": CLIPPED_RATIO}.get(ratio, UNKNOWN_RATIO)]
 
 
-LagKind = Literal["none", "fixed", "refresh", "async"]
 TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 
 

@@ -166,13 +166,8 @@ class _ShardQueue:
         each: Callable[[ShardOutcome], None],
     ) -> None:
         """Begin nothing yet."""
-        self._crew, self._most, self._shards, self._limits, self._each = (
-            crew,
-            most,
-            shards,
-            limits,
-            each,
-        )
+        self._crew, self._most, self._shards = crew, most, shards
+        self._limits, self._each = limits, each
         self._waiting = deque(range(len(shards)))
         self._tries = [0] * len(shards)
         self._failed_with: dict[int, Any] = {}  # the worker with which a shard failed
@@ -187,7 +182,9 @@ class _ShardQueue:
         """Run the job, and end all workers whatever happens."""
         try:
             while self._waiting or self._busy:
-                self._hire()
+                free = len(self._starting) + len(self._idle)
+                for _ in range(min(self._most - len(self._busy), len(self._waiting)) - free):
+                    self._starting.append(self._crew.hire())
                 self._give()
                 for worker in self._crew.wait([*self._busy, *self._starting], _LOOK):
                     self._hear(worker)
@@ -195,12 +192,6 @@ class _ShardQueue:
         finally:
             for worker in [*self._busy, *self._starting, *self._idle]:
                 self._crew.dismiss(worker)
-
-    def _hire(self) -> None:
-        """Start as many workers as there is work for."""
-        free = len(self._starting) + len(self._idle)
-        for _ in range(min(self._most - len(self._busy), len(self._waiting)) - free):
-            self._starting.append(self._crew.hire())
 
     def _give(self) -> None:
         """Give a shard to every idle worker; one that failed with this very worker gets another."""

@@ -663,7 +663,12 @@ def components_of_pseudo_values(
     value_of = dict(zip(QUANTITIES, block_BC.T, strict=True)) | {"score_reward_variance": signal_B}
     intervals = _intervals(value_of, unseen, level)
     estimates = {
-        name: estimate_of(name, intervals[name], _error(value_B), prompts)
+        name: estimate_of(
+            name,
+            intervals[name],
+            float(value_B.std(ddof=1)) / math.sqrt(blocks) if blocks > 2 else math.nan,
+            prompts,
+        )
         for name, value_B in value_of.items()
         if name in meaning_of_quantity()
     }
@@ -692,12 +697,6 @@ def components_of_pseudo_values(
         or (assumption.status, assumption.name) == (UNKNOWN, _DIFFERENT)
     ]
     return replace(result, notes=(*([left_out] if sample.left_out else []), *doubts))
-
-
-def _error(value_B: Float) -> float:
-    """The standard error of a mean; none of fewer than three."""
-    blocks = len(value_B)
-    return float(value_B.std(ddof=1)) / math.sqrt(blocks) if blocks > 2 else math.nan
 
 
 def _intervals(value_of: Columns, unseen: Unseen, level: float) -> dict[str, Interval]:

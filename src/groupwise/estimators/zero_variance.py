@@ -271,7 +271,10 @@ def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> Z
     of all laws of difficulty; without a mean by the widest law.
     """
     two = mean is not None
-    low, most = _limits_of_share(now, size, other, two=two)
+    # the least share, and the most that it may fall, both with all prompts equally hard
+    shares = np.linspace(now.low, now.high, 33).tolist()
+    falls = [share - _equally_hard(share, size, other, two=two) for share in shares]
+    low, most = shares[0] - falls[0], max(falls)
     least = _equally_hard(now.value, size, other, two=two)
     by_law, middle = now.value, 0.5 if mean is None else mean
     if 0 < middle < 1:
@@ -280,15 +283,6 @@ def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> Z
     gained = Interval(now.value - value, 0.0, max(most, now.value - value), now.level)
     share = Interval(value, min(low, value), now.high, now.level)
     return ZeroVarianceShare(other, share, extrapolated=True, gained=gained)
-
-
-def _limits_of_share(now: Interval, size: int, other: int, *, two: bool) -> tuple[float, float]:
-    """The least share at another size and the most that it may fall, both with all prompts
-    equally hard, by the share at this one alone.
-    """
-    shares = np.linspace(now.low, now.high, 33).tolist()
-    falls = [share - _equally_hard(share, size, other, two=two) for share in shares]
-    return float(shares[0] - falls[0]), float(max(falls))
 
 
 @lru_cache(maxsize=8)  # of a log it is asked for 2G and for 4G

@@ -12,7 +12,7 @@ for diagnosis.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -109,7 +109,6 @@ def _fit_verdict(
 ) -> Verdict:
     """Say what the fits support."""
     best = fits[0]
-    notes = (_smoothing_note(observations), _noise_note(best), _rival_note(fits))
     explained = _explained(observations, best.curve_M)
     outcome, numbers = (
         _few(observations, parameters["plateau"])
@@ -121,7 +120,8 @@ def _fit_verdict(
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", math.nan)
-    return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(filter(None, notes)))
+    message, notes = outcome.sentence.format(**numbers), tuple(_notes(observations, fits))
+    return Verdict(outcome, message, change, notes)
 
 
 def _few(observations: Observations, plateau: Interval) -> NumberedOutcome | None:
@@ -257,34 +257,28 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     }
 
 
-def _smoothing_note(observations: Observations) -> str:
-    """That rows were left out because the series had been smoothed."""
-    if observations.smoothing == 1:
-        return ""
-    return (
-        f"the series was smoothed over {observations.smoothing} rows before logging: only one row "
-        f"in {observations.smoothing} is used, {observations.time_M.size} in all, because the rows "
-        "between repeat the same data"
-    )
-
-
-def _noise_note(best: LawFit) -> str:
-    """That neighbouring rows are correlated."""
+def _notes(observations: Observations, fits: Sequence[LawFit]) -> Iterator[str]:
+    """That rows were left out because the series had been smoothed, that neighbouring rows are
+    correlated, and which other laws fit as well.
+    """
+    best, rows = fits[0], observations.smoothing
+    if rows > 1:
+        yield (
+            f"the series was smoothed over {rows} rows before logging: only one row in {rows} is "
+            f"used, {observations.time_M.size} in all, because the rows between repeat the same "
+            "data"
+        )
     neighbour = best.noise.best_shape.neighbour
-    if neighbour < 0.3:
-        return ""
-    hidden = "; an exponential smoother would have the same effect" if neighbour > 0.85 else ""
-    return (
-        f"neighbouring residuals correlate by {neighbour:.2f}, and the intervals are wider for "
-        f"it{hidden}"
-    )
-
-
-def _rival_note(fits: Sequence[LawFit]) -> str:
-    """Which other laws fit as well."""
-    rivals = [law_name(fit.law.name) for fit in fits[1:] if fit.aicc - fits[0].aicc < NO_EVIDENCE]
-    verb = "fits" if len(rivals) == 1 else "fit"
-    return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
+    if neighbour >= 0.3:
+        hidden = "; an exponential smoother would have the same effect" if neighbour > 0.85 else ""
+        yield (
+            f"neighbouring residuals correlate by {neighbour:.2f}, and the intervals are wider for "
+            f"it{hidden}"
+        )
+    rivals = [law_name(fit.law.name) for fit in fits[1:] if fit.aicc - best.aicc < NO_EVIDENCE]
+    if rivals:
+        verb = "fits" if len(rivals) == 1 else "fit"
+        yield f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})"
 
 
 def _running_mean(observations: Observations) -> Float:
@@ -425,10 +419,10 @@ class JudgedFits:
 
 def judged_fits(
     observations: Observations,
-    laws: tuple[Law, ...] = LAWS,
+    laws: tuple[Law, ...],
     *,
-    level: float = 0.95,
-    healthy: Direction = "any",
+    level: float,
+    healthy: Direction,
 ) -> JudgedFits:
     """Fit laws, rank them, and say what they support; a single law is taken as given and not
     questioned.
@@ -544,7 +538,10 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         Candidate(law_fit.law.name, law_fit.aicc, float(weight), r_squared(value, curve))
         for law_fit, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)
     ]
-    curve, raw = curves[0], candidates[0].r_squared
+    curve, raw, ceiling = curves[0], candidates[0].r_squared, math.nan
+    if total := float(((value - value.mean()) ** 2).mean()):
+        # the largest R squared that the sampling noise leaves possible
+        ceiling = 1 - observations.sampling_variance / total
     residual = value - curve
     lag1 = correlations(residual)[0] if residual.any() else math.nan
     return FitResult(
@@ -554,7 +551,7 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         parameters=judged.parameters,
         n=observations.rows,
         r_squared=raw,
-        r_squared_explainable=_explainable(raw, value, observations),
+        r_squared_explainable=raw / ceiling if ceiling > 0.05 else math.nan,
         candidates=tuple(sorted(candidates, key=lambda candidate: candidate.aicc)),
         noise=Noise(lag1, observations.smoothing),
         time_T=time,
@@ -566,13 +563,6 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         change_time=verdict.change_time + observations.origin,
         notes=verdict.notes,
     )
-
-
-def _explainable(raw: float, value_T: Float, observations: Observations) -> float:
-    """R squared over the largest R squared that the sampling noise leaves possible."""
-    total = float(((value_T - value_T.mean()) ** 2).mean())
-    ceiling = 1 - observations.sampling_variance / total if total > 0 else math.nan
-    return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else math.nan
 
 
 def _still(observations: Observations, time: Float, value: Float, level: float) -> FitResult:

@@ -636,7 +636,7 @@ def orthonormal(columns_MP: Float) -> Float:
 
 
 def intervals_of(
-    fit: LawFit, *, level: float = 0.95, widening: Float | None = None
+    fit: LawFit, *, level: float, widening: Float | None = None
 ) -> dict[str, Interval]:
     """Profile-likelihood intervals of the parameters and of what is derived from them;
     `widening` as `widening_of` gives it.

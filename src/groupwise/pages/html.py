@@ -63,11 +63,13 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     )
     method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
     missing = [(title, content) for title, content, ok in asked if not ok and content.source]
+    unanswered = ", ".join(title.lower() for title, _ in missing)
+    reasons = [part for title, content in missing for part in (tag("h2", title), content)]
     first = _first_screen(summary, path, "h2" if several else "h1")
     rest = join(
         [
             *(_section(title, content) for title, content, answers in asked if answers),
-            _unanswered(missing),
+            _folded(f"The log has no answer on {unanswered}", *reasons),
             _section("How this was computed", method),
         ],
         "\n",
@@ -75,13 +77,6 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     titles = [title.lower() for title, content, answers in asked if answers and content.source]
     rest = _folded(", ".join((*titles, "method")).capitalize(), rest) if several else rest
     return tag("article", first, rest, class_="run", id=f"run-{index + 1}")
-
-
-def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
-    """Return one line on what the log does not answer, with the reasons folded."""
-    names = ", ".join(title.lower() for title, _ in sections)
-    reasons = (part for title, content in sections for part in (tag("h2", title), content))
-    return _folded(f"The log has no answer on {names}", *reasons)
 
 
 def tone(judged: Judgement) -> Markup:

@@ -93,16 +93,8 @@ def test_the_batch_in_one_line(batch: StepBatch, said: str) -> None:
     [
         (0.25, 1001, "1,001 rollouts buy 250 safe groups of 4, with 1 left over."),
         (0.25, 64, "64 rollouts buy 16 safe groups of 4."),
-        (
-            0.02,
-            64,
-            "64 rollouts buy 1 safe group of 35, with 29 left over.",
-        ),
-        (
-            0.02,
-            34,
-            "34 rollouts buy 0 safe groups of 35, with 34 left over.",
-        ),
+        (0.02, 66, "66 rollouts buy 16 safe groups of 4, with 2 left over."),
+        (0.02, 3, "3 rollouts buy 0 safe groups of 4, with 3 left over."),
     ],
 )
 def test_a_budget_without_components_is_told_in_whole_groups(

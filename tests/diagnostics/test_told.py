@@ -5,6 +5,7 @@ hold, no advice to log what is there.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ NAMES = {
     "dead": "dead_group_share",
     "kl": "kl",
     "age": "staleness",
+    "cut": "truncated_share",
 }
 N = 120
 RNG = np.random.default_rng(20)
@@ -516,3 +518,44 @@ def test_a_reward_that_falls_as_the_sampler_takes_new_weights_is_the_policys(
     entropy = np.where(row < first, 0.7, 0.8) + 0.01 * np.roll(noise, 5)
     cause = judge(log(reward=reward, entropy=entropy, age=age)).cause
     assert (cause.keys or cause.rivals) == keys
+
+
+@each_case(
+    ("weight", "shares", "holds"), [(1.0, True, True), (0.2, True, False), (2.0, False, False)]
+)
+def test_a_kl_as_heavy_as_the_reward_is_named_where_nothing_is_learnt(
+    weight: float, shares: bool, holds: bool
+) -> None:
+    noise = np.random.default_rng(7).standard_normal(200)
+    record = log(reward=(0.2 if shares else 7.0) + 0.02 * noise)
+    record = replace(record, config=RunConfig().with_settings({"kl_weight": weight}, "a test"))
+    cause = judge(record).cause
+    assert (cause.keys == ("kl_holds",)) is holds
+    if holds:
+        assert [action.kind for action in judge(record).actions] == ["reference"]
+
+
+@each_case(("cut_from", "explains"), [(100, False), (52, True)])
+def test_truncation_behind_a_fall_does_not_explain_it(cut_from: int, explains: bool) -> None:
+    row, noise = np.arange(160), np.random.default_rng(3).standard_normal(160)
+    reward = 0.5 - 0.45 * np.clip((row - 40) / 50, 0, 1) + 0.02 * noise
+    cut = np.clip((row - cut_from) / 10, 0, 1) * 0.8 + 0.02 + 0.005 * np.roll(noise, 9)
+    length = 100 + 2 * np.roll(noise, 4)
+    record = log(reward=reward, length=length, cut=np.clip(cut, 0, 1))
+    assert bool({"truncation", "length"} & {*judge(record).cause.keys}) is explains
+
+
+@each_case(("prompts", "overfits"), [(4, True), (400, False)])
+def test_a_few_prompts_seen_all_the_time_are_learnt_by_heart(prompts: int, overfits: bool) -> None:
+    row, noise = np.arange(60), np.random.default_rng(4).standard_normal(60)
+    rows = [
+        {"step": step + 1, "prompt_id": place, "prompt": f"p{(8 * step + place) % prompts}"}
+        | {"completion": f"a{sample}", "reward": float((step + place + sample) % 60 < step)}
+        for step in range(60)
+        for place in range(8)
+        for sample in range(4)
+    ]
+    reward = np.clip(0.2 + row / 20, 0, 0.97) + 0.01 * noise
+    held = np.where(row % 5 == 0, 0.14 - 0.04 * row / 60 + 0.002 * noise, np.nan)
+    cause = judge(log(rows, reward=reward, held_out=held)).cause
+    assert cause.keys == (("overfitting",) if overfits else ("reward_hacking",))

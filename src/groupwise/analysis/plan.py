@@ -244,16 +244,13 @@ class RunPlan(Said):
 
     @property
     def bought(self) -> str:
-        """What the budget pays for in whole groups: of four, or of as many as most need for a
-        success; "" without one.
-        """
+        """What the budget pays for in whole groups of four; "" without one."""
         if self.budget is None:
             return ""
-        size = max(_SAFE, self.smallest_size or 0)
-        groups = count(self.budget.prompts(size), "safe group")
+        groups = count(self.budget.prompts(_SAFE), "safe group")
         return (
-            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {size}"
-            f"{self.budget.left(size)}."
+            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {_SAFE}"
+            f"{self.budget.left(_SAFE)}."
         )
 
     @property

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, Places
-from groupwise.diagnostics.falls import decline_of, fall_of
+from groupwise.diagnostics.falls import decline_of, fall_of, level_changes
 from groupwise.diagnostics.judgement import (
     NEEDED,
     Cause,
@@ -285,6 +285,7 @@ _HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 # Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
 _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
 RENEWED = 4  # updates that the weights of the sampler skip
+FEW_PROMPTS, MANY_STEPS = 32, 20  # by which prompts are learnt by heart
 _KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldom
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
@@ -750,6 +751,8 @@ class Incident:
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
             Fact.WEIGHTS_CAME: fell and self._weights_came,
+            Fact.CUT_AFTERWARDS: fell and self._cut_afterwards,
+            Fact.PROMPTS_AGAIN: self._prompts_again,
             Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
             Fact.GAP_JUMPED_AT_RESTART: self._jumped_at_restart("sampler_mismatch"),
         }
@@ -761,6 +764,24 @@ class Incident:
             and (failing := who_fails(self.evidence, self.onset))
         ):
             yield failing
+
+    @property
+    def _cut_afterwards(self) -> bool:
+        """Whether most completions were truncated only after the reward had fallen."""
+        cut, change = (
+            self.finding(Fact.TRUNCATED_LIKELY),
+            level_changes(self.evidence).get("reward"),
+        )
+        return bool(cut and cut.step and change and cut.step > change.last)
+
+    @property
+    def _prompts_again(self) -> bool:
+        """Whether few prompts were seen in many steps."""
+        rollouts = self.evidence.record.rollouts
+        if rollouts is None or "prompt" not in rollouts.columns:
+            return False
+        steps = rollouts["step"].n_unique()
+        return steps >= MANY_STEPS and rollouts["prompt"].n_unique() <= FEW_PROMPTS
 
     @property
     def _weights_came(self) -> bool:

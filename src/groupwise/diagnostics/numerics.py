@@ -812,7 +812,11 @@ def pace(evidence: Evidence) -> Finding:
     if finding is None and progress.learning is Learning.FLAT:
         levels = arrow(progress.before, progress.after)
         said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
-        finding = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
+        finding = (
+            _unmoved(evidence, reward, said)
+            or _few_prompts(evidence, said)
+            or _held_by_kl(evidence, reward, said)
+        )
     return finding or no_sign(
         PACE, "No sign of a problem: no update is seen to be too large or too small."
     )
@@ -889,6 +893,19 @@ def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
         return None
     message = f"{said}, with {float(prompts):g} prompts a step in groups of {size}"
     return Finding(PACE, Status.WARNING, message, facts=(Fact.FEW_PROMPTS,))
+
+
+def _held_by_kl(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | None:
+    """The best policy under a KL of weight b multiplies the odds of a right answer by e^(1/b)."""
+    weight = evidence.setting("kl_weight")
+    if reward.bounds is None or not weight or weight < np.ptp(reward.bounds):
+        return None
+    most = math.exp(np.ptp(reward.bounds) / weight)
+    message = (
+        f"{said}; under a KL of weight {weight:g} the best policy multiplies the odds of a reward "
+        f"by {short(most)}"
+    )
+    return Finding(PACE, Status.WARNING, message, facts=(Fact.KL_HOLDS,))
 
 
 DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"

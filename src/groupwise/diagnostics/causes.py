@@ -285,7 +285,7 @@ _HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 # Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
 _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
 RENEWED = 4  # updates that the weights of the sampler skip
-FEW_PROMPTS, MANY_STEPS = 32, 20  # by which prompts are learnt by heart
+BY_HEART = 20  # groups of a prompt
 _KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldom
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
@@ -750,7 +750,8 @@ class Incident:
             Fact.POLICY_MAY_FAIL: fell and not alone and not nothing,
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
-            Fact.WEIGHTS_CAME: fell and self._weights_came,
+            Fact.WEIGHTS_CAME: fell and self._ages[0] - self._ages[-1] >= RENEWED,
+            Fact.OLD_ROLLOUTS: fell and max(self._ages) >= RENEWED,
             Fact.CUT_AFTERWARDS: fell and self._cut_afterwards,
             Fact.PROMPTS_AGAIN: self._prompts_again,
             Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
@@ -776,21 +777,21 @@ class Incident:
 
     @property
     def _prompts_again(self) -> bool:
-        """Whether few prompts were seen in many steps."""
+        """Whether prompts are seen so often that they can be learnt by heart."""
         rollouts = self.evidence.record.rollouts
         if rollouts is None or "prompt" not in rollouts.columns:
             return False
-        steps = rollouts["step"].n_unique()
-        return steps >= MANY_STEPS and rollouts["prompt"].n_unique() <= FEW_PROMPTS
+        step_S = rollouts["step"].unique().to_numpy()
+        logged = len(step_S) / (np.ptp(step_S) + 1) if len(step_S) else 1.0
+        groups = rollouts.select("step", "prompt_id").n_unique() / logged
+        return bool(groups >= BY_HEART * rollouts["prompt"].n_unique())
 
-    @property
-    def _weights_came(self) -> bool:
-        """Whether the rollouts became younger at once as the reward fell."""
+    @cached_property
+    def _ages(self) -> Float:
+        """The age of the rollouts before the reward fell, and as it fell; 0 where unknown."""
         age = self.evidence.quantity("staleness")
-        if age is None or self.onset is None:
-            return False
-        row = age.at(self.onset)
-        return bool(np.ptp(age.value_T[max(0, row - 1) : row + 1]) >= RENEWED)
+        row = 0 if age is None or self.onset is None else age.at(self.onset)
+        return np.zeros(1) if age is None or not row else age.value_T[row - 1 : row + 1]
 
     def _jumped_at_restart(self, quantity: str) -> bool:
         """Whether a quantity is among what jumped as the run was restarted."""

@@ -124,7 +124,7 @@ class Fact(StrEnum):
     POLICY_UNMOVED = "the policy has hardly moved from its reference policy"
     KL_ZERO = "the logged KL to the reference is 0 in all digits although rewards differ"
     KL_ALONE = "the loss is a multiple of the KL, which falls or does not grow"
-    KL_HOLDS = "the weight of the KL is as large as the range of the reward"
+    KL_HOLDS = "the weight of the KL is at least half of the range of the reward"
     FEW_PROMPTS = "the reward is flat with large groups of few prompts"
     # environments, tools, infrastructure
     ENVIRONMENT_FELL = "the reward of one environment fell"
@@ -205,7 +205,8 @@ class Fact(StrEnum):
     REWARD_NOT_FINITE = "the reward itself fell, or is missing, NaN or infinite"
     SAMPLER_MOVED = "the sampler gap grew fivefold at the change"
     CUT_AFTERWARDS = "completions were truncated only after the reward had fallen"
-    PROMPTS_AGAIN = "the same few prompts are seen all the time"
+    PROMPTS_AGAIN = "each prompt is seen 20 times or more"
+    OLD_ROLLOUTS = "rollouts were at least 4 updates old as the reward fell"
     WEIGHTS_CAME = "the reward fell as the sampler took weights that were at least 4 updates newer"
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
     GAP_JUMPED_AT_RESTART = "the sampler gap jumped at a restart"

@@ -809,14 +809,12 @@ def pace(evidence: Evidence) -> Finding:
     if reward is None or len(reward) < 2 * SOON:
         return no_sign(PACE, "The rows of reward are too few to show the pace of the policy.")
     finding, progress = _destroyed(evidence, reward), progress_of(evidence)
+    said = f"in {progress.steps:,} steps: reward {arrow(progress.before, progress.after)}"
     if finding is None and progress.learning is Learning.FLAT:
-        levels = arrow(progress.before, progress.after)
-        said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
-        finding = (
-            _unmoved(evidence, reward, said)
-            or _few_prompts(evidence, said)
-            or _held_by_kl(evidence, reward, said)
-        )
+        nothing = f"nothing learnt {said}"
+        finding = _unmoved(evidence, reward, nothing) or _few_prompts(evidence, nothing)
+    if finding is None and progress.learning in (Learning.FLAT, Learning.ARRIVED):
+        finding = _held_by_kl(evidence, reward, f"little learnt {said}")
     return finding or no_sign(
         PACE, "No sign of a problem: no update is seen to be too large or too small."
     )
@@ -898,7 +896,7 @@ def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
 def _held_by_kl(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | None:
     """The best policy under a KL of weight b multiplies the odds of a right answer by e^(1/b)."""
     weight = evidence.setting("kl_weight")
-    if reward.bounds is None or not weight or weight < np.ptp(reward.bounds):
+    if reward.bounds is None or not weight or weight < HALF * np.ptp(reward.bounds):
         return None
     most = math.exp(np.ptp(reward.bounds) / weight)
     message = (

@@ -143,7 +143,7 @@ LISTED = [
     "The causes that remain: a broken verifier, harder data.",
     "",
     (
-        "regrade grades logged completions again with your reward function: 128 "
+        "regrade grades logged completions again with your reward function: 256 "
         "completions, 3.0 s by the default estimate, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
@@ -180,7 +180,7 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert document["result"]["outcome"] == outcome
     last_cause = gw.open_run(run).judgement.cause
     assert (last_cause.certainty, last_cause.keys) == (Certainty.LIKELY, (cause,))
-    assert "by probe regrade, seed 1, 128 completions" in last_cause.words
+    assert "by probe regrade, seed 1, 256 completions" in last_cause.words
     assert document["judgement"]["cause"]["names"] == list(last_cause.names)
     assert {path.name for path in run.iterdir()} - {PROBES} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
@@ -249,7 +249,7 @@ def test_an_experiment_that_was_made_is_said_and_not_named_again(
 ) -> None:
     run, _ = run_of("verifier", tmp_path)
     own, rest = ["probe", str(run)], ["regrade", "--function", f"{graders}:awaits"]
-    assert main([*own, *rest]) == 0
+    assert main([*own, *rest, "-n", "128"]) == 0
     answer = capsys.readouterr().out
     assert "It cannot tell: " in answer
     assert "More completions may decide it: -n 512." in answer
@@ -694,6 +694,14 @@ def test_a_sampler_that_stayed_far_behind_keeps_no_mass_and_is_the_reference() -
     assert rescored(far, None).fact is None
 
 
+def test_without_a_reference_half_of_the_mass_is_no_truncation() -> None:
+    """Weights that have sharpened since leave gaps of one sign too."""
+    sharper = list(1 + 0.1 * np.random.default_rng(0).normal(size=(64, 30)))
+    assert rescored(sharper, None).fact is None
+    cut = list(0.2 + 0.02 * np.random.default_rng(0).normal(size=(64, 30)))
+    assert rescored(cut, None).fact is Fact.SAMPLED_TRUNCATED
+
+
 def test_weights_far_from_both_checkpoints_are_of_another_time() -> None:
     """Where the checkpoint moved much in the last updates, the first policy too explains what
     others sampled: most of the gap to it must be gone.
@@ -884,7 +892,7 @@ def test_what_more_answers_cannot_decide_is_not_advised(
     misgraded_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     own = ["probe", str(misgraded_run), "regrade", "--function", "others:alike"]
-    assert "More completions may decide it: -n 512." in said_by(own, capsys)
+    assert "More completions may decide it: -n 512." in said_by([*own, "-n", "128"], capsys)
     assert "More completions" not in said_by([*own, "-n", "2000"], capsys)
     exact = [1e-8 * np.ones(30)] * 64
     for way in (None, [np.ones(30)] * 64):
@@ -931,3 +939,32 @@ def test_a_journal_of_results_that_is_not_read_is_not_written(tmp_path: Path) ->
     with pytest.raises(InvalidArgumentError, match="move it away"):
         read_probes(log, "").add(ProbeResult("regrade", "", "", 0, 0, 0, 64, 1, 1, "2026-11-24"))
     assert beside.stat().st_size == (1 << 20) + 1
+
+
+def test_answers_of_before_a_change_are_of_several_steps() -> None:
+    """The best of them may have been luck, and a step of many prompts hold more than is drawn."""
+    rows = [
+        {"step": step, "prompt_id": place, "prompt": f"p{place}", "completion": f"{step}"}
+        | {"reward": float(place % 4 == 0 and step < 60)}
+        for step in range(90)
+        for place in range(512)
+    ]
+    columns = {"reward": [0.25] * 60 + [0.0] * 30, "entropy": [0.5] * 90}
+    record = RunRecord(
+        "run",
+        steps_table(range(90), columns),
+        rollouts_table(rows),
+        meanings=[Meaning(name, name, "test") for name in columns],
+    )
+    seen: list[str] = []
+
+    def graded(_: RunRecord, drawn: pl.DataFrame, __: ProbeOptions) -> np.ndarray:
+        seen.extend(drawn["completion"].to_list())
+        return drawn["reward"].to_numpy()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("groupwise.analysis.probing._graded", graded)
+        run_probe(record, judge(record), "regrade", ProbeOptions(64, function="a:b"))
+    before = {int(step) for step in seen if int(step) < 60}
+    assert len(before) > 5
+    assert min(before) >= 50

@@ -584,6 +584,7 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
                 r"such\)"
             ),
         ),
+        ("broken", r"up_proj\.weight is not finite \(1 such\)"),
         (
             "unexpected",
             (
@@ -617,6 +618,8 @@ def test_a_checkpoint_that_is_not_what_its_configuration_says_is_refused(
     )
     if change == "missing":
         del weights["model.layers.1.mlp.up_proj.weight"]
+    elif change == "broken":
+        weights["model.layers.1.mlp.up_proj.weight"][0, 0] = float("nan")
     elif change == "unexpected":
         weights["model.layers.2.mlp.up_proj.weight"] = weights[
             "model.layers.1.mlp.up_proj.weight"

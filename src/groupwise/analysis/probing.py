@@ -52,6 +52,7 @@ _PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fa
 _LONGEST = 256  # tokens of an answer where no setting says
 _GIVE = "give checkpoints with the tokenizer of the sampler"
 _ROSE = {Learning.LEARNING, Learning.ROSE, Learning.ARRIVED, Learning.AT_TOP}
+_NEAR_STEPS = 10  # or all of so many steps, as of one step luck may be
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
@@ -115,7 +116,9 @@ def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[S
     rng, each = np.random.default_rng(how.seed), how.rollouts // 2
     if rose := judged.learning in _ROSE:  # by its ends a gain is largest
         early, late = early.head(_NEAR * each), late.tail(_NEAR * each)
-    early = _drawn(early.tail(_NEAR * each), each, rng)
+    step = pl.col("step")
+    last = early.filter(step > step.unique().sort(descending=True).head(_NEAR_STEPS + 1).min())
+    early = _drawn(last if len(last) > _NEAR * each else early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)
     rows = record.with_completions(pl.concat([early, late]))
     graded_2N = np.stack([rows[column].to_numpy().astype(float), _graded(record, rows, how)])

@@ -286,7 +286,8 @@ _HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
 RENEWED = 4  # updates that the weights of the sampler skip
 BY_HEART = 20  # groups of a prompt
-_KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldom
+# Of the mass, at least, by a sampler that leaves out what is seldom; where no reference denies it.
+_KEPT, _KEPT_SURELY = 0.3, 0.6
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
@@ -419,7 +420,8 @@ def rescored(
     if size <= _ROUNDING:
         return Shown(None, f"{message}: the checkpoint sampled these tokens exactly", value)
     mass = math.exp(-mean)
-    truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
+    least = _KEPT if way else _KEPT_SURELY
+    truncated = mean > _GAP and mass > least and (gap_T < -mean / 2).mean() < _BELOW
     kept = f"{message}, few tokens clearly below 0, and {mass:.3g} of the probability mass is kept"
     of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
     if way is None:

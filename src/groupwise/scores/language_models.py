@@ -459,9 +459,11 @@ def _loaded_model(
             output_loading_info=True,
             **kind,
         )
+    broken = [name for name, weight in model.named_parameters() if not weight.isfinite().all()]
     for problem, names in (
         ("is missing", loaded["missing_keys"]),
         ("has no place in the model", loaded["unexpected_keys"]),
+        ("is not finite", broken),
     ):
         if names:
             raise UnreadableModelError(

@@ -954,7 +954,7 @@ def test_answers_of_before_a_change_are_of_several_steps() -> None:
         "run",
         steps_table(range(90), columns),
         rollouts_table(rows),
-        meanings=[Meaning(name, name, "test") for name in columns],
+        meanings=tuple(Meaning(name, name, "test") for name in columns),
     )
     seen: list[str] = []
 

@@ -220,6 +220,22 @@ def test_prompts_that_come_back_are_no_torn_groups(
     assert any("As logged" in name for name in names) == (sizes.n_unique() == 1)
 
 
+def test_a_prompt_drawn_twice_in_one_row_tears_no_group() -> None:
+    rng = np.random.default_rng(5)
+    chosen_TP = [rng.choice(150, 16, replace=False) for _ in range(100)]
+    chosen_TP[50][:2] = 7
+    rows = pl.DataFrame(
+        [
+            {"step": step, "prompt_id": int(prompt), "prompt": f"p{prompt}"}
+            | {"completion": "a", "reward": float(rng.random() < 0.4)}
+            for step, chosen_P in enumerate(chosen_TP)
+            for prompt in chosen_P
+            for _ in range(8)
+        ]
+    )
+    assert replay_run(replace(solved_run(), rollouts=rows)).replay is not None
+
+
 def test_a_share_of_zero_variance_groups_without_their_size_asks_for_the_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ PROXY = (
     "costs there; it recommends no size."
 )
 _TORN = 0.05  # of groups, from which so many parts are no chance
+_MOST_GROUPS = 0.99  # of a size: a prompt may be drawn twice in a row of the log
 LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's denominator."
 
 
@@ -156,7 +157,7 @@ def logged_groups(record: RunRecord) -> LoggedGroups | None:
 
 def _are_torn(groups: LoggedGroups, *, whole: bool) -> bool:
     """Whether groups stand in neighbouring rows, a part in each: what a prompt has there is no
-    more than the largest group, or no prompt comes in a row alone, unless groups are said to be
+    more than the largest group but for one in a hundred, or no prompt comes in a row alone, unless groups are said to be
     whole; of the first and the last row a part may not be logged.
     """
     rows = int(groups.step_P.max()) + 1
@@ -164,7 +165,8 @@ def _are_torn(groups: LoggedGroups, *, whole: bool) -> bool:
     begins = np.diff(visit, prepend=-2) > 1
     run = begins.cumsum() - 1
     length, first = np.bincount(run), visit[begins] % (rows + 1)
-    parts = (length > 1) & (np.bincount(run[place_P], groups.size_P) <= groups.size_P.max())
+    largest = np.quantile(groups.size_P, _MOST_GROUPS, method="lower")
+    parts = (length > 1) & (np.bincount(run[place_P], groups.size_P) <= largest)
     inner = length[(first > 0) & (first + length < rows)]
     torn = inner.min(initial=rows) > 1 and 1 < length.max() < rows and not whole
     return bool(torn or parts.mean() > _TORN)

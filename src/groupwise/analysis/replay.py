@@ -157,8 +157,8 @@ def logged_groups(record: RunRecord) -> LoggedGroups | None:
 
 def _are_torn(groups: LoggedGroups, *, whole: bool) -> bool:
     """Whether groups stand in neighbouring rows, a part in each: what a prompt has there is no
-    more than the largest group but for one in a hundred, or no prompt comes in a row alone, unless groups are said to be
-    whole; of the first and the last row a part may not be logged.
+    more than the largest group but for one in a hundred, or no prompt comes in a row alone, unless
+    groups are said to be whole; of the first and the last row a part may not be logged.
     """
     rows = int(groups.step_P.max()) + 1
     visit, place_P = np.unique(groups.prompt_P * (rows + 1) + groups.step_P, return_inverse=True)

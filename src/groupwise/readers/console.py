@@ -60,7 +60,7 @@ from groupwise.readers.source import (
     vocabulary,
 )
 from groupwise.record.run import RunRecord
-from groupwise.wording import count
+from groupwise.wording import clean, count
 
 PrintedRow = dict[Any, Any]
 Numbers = dict[str, float]  # by name
@@ -613,8 +613,9 @@ class VerlConsole(Console):
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows with the settings printed before them."""
         if self._scaled:
+            names = clean(", ".join(sorted(self._scaled)))
             notes.append(
-                f"{', '.join(sorted(self._scaled))} had a scale factor in the name: the values "
+                f"{names} had a scale factor in the name: the values "
                 "were multiplied by it and the name shortened"
             )
         notes += noted(

@@ -42,3 +42,18 @@ def test_a_policy_is_destroyed_where_its_answers_change_as_the_reward_goes(
         meanings=tuple(Meaning(name, name, "test") for name in names),
     )
     assert (Fact.DESTROYED_AT_ONCE in pace(Evidence(run)).facts) is destroyed
+
+
+@each_case("rows", [2, 5, 11])
+def test_a_behaviour_that_is_logged_in_few_rows_is_asked_for_those(rows: int) -> None:
+    reward = np.where(np.arange(ROWS) < 2, 0.2, 0.03)
+    reward += 0.005 * np.random.default_rng(0).standard_normal(ROWS)
+    for logged in (slice(rows), slice(-rows, None)):
+        entropy = np.full(ROWS, np.nan)
+        entropy[logged] = np.linspace(0.6, 0.2, rows)
+        run = RunRecord(
+            "run",
+            steps_table(range(1, ROWS + 1), {"reward": reward, "entropy": entropy}),
+            meanings=tuple(Meaning(name, name, "test") for name in ("reward", "entropy")),
+        )
+        assert pace(Evidence(run)).message

@@ -849,8 +849,10 @@ def _change(signal: NoisyMetric, step: int) -> float:
     """The factor, up or down, beyond the scatter of rows, of the first row to the three from a step
     on, or to the three farthest from it within ten updates where that is large.
     """
-    start, row = float(signal.value_T[0]), signal.at(step)
-    levels = [median(signal.value_T[at : at + 3]) for at in range(row, max(row, SOON) + 1)]
+    start, last = float(signal.value_T[0]), len(signal) - 1
+    row = min(signal.at(step), last)
+    until = min(max(row, SOON), last)
+    levels = [median(signal.value_T[at : at + 3]) for at in range(row, until + 1)]
     factors = [
         max(now, LEAST) / max(start, LEAST) if abs(now - start) > ENOUGH * signal.scatter else 1.0
         for now in levels

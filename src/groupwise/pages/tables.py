@@ -69,7 +69,9 @@ def candidate_grid(fit: FitResult) -> Grid:
         )
         for c in fit.candidates
     ]
-    best = [candidate.law for candidate in fit.candidates].index(fit.law)
+    best = next(
+        (place for place, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1
+    )
     return Grid(("Law", "Weight", "AICc", "R²"), rows, (1, 2, 3), best)
 
 
@@ -153,7 +155,9 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
         )
         for point in points
     ]
-    best = [point.group_size for point in points].index(plan.group_size)
+    best = next(
+        (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
+    )
     head = ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     return Grid(head, rows, (0, 1, 2, 3), best)
 

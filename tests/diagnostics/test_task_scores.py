@@ -301,3 +301,23 @@ def test_a_mean_advantage_far_from_zero_has_no_baseline(
 
     says("diagnostics/task_scores/2", cause(0.9))
     assert cause(-0.33) == cause(0.0, wave=1.5) == ""  # lengths that differ, and noise
+
+
+@each_case(
+    ("key", "named"),
+    [
+        ("terminal_reward", True),
+        ("countdown_reward", True),
+        ("discounted_return", True),
+        ("reward_std", False),
+        ("success_count", False),
+        ("timing/reward_time", False),
+    ],
+)
+def test_a_word_within_a_word_makes_no_reward_another_number(
+    tmp_path: Path, key: str, named: bool
+) -> None:
+    path = tmp_path / f"{key.replace('/', '_')}.jsonl"
+    rows = [{"step": row, "kl": 0.01, key: float(value)} for row, value in enumerate(RISES)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert (f"--column reward={key}" in judge(run_record(path)).headline) is named

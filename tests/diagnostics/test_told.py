@@ -433,7 +433,7 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
     )
     assert [action.kind for action in judgement.actions] == ["restart", "rate"]
     # What a sampler with old weights showed is of a checkpoint that many updates before.
-    for age, step in ((0.4, 60), (8.0, 52), (100.0, 0)):
+    for age, step in ((0.4, 60), (8.0, 52), (100.0, 0), (-5.0, 60)):
         late = judge(log(**columns, age=np.full(120, age)))
         start = "start the run again" if step == 0 else f"restart from step {step}"
         assert late.do.startswith(f"{start}; lr ÷ 10")

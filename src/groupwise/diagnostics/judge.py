@@ -137,7 +137,7 @@ class Look:
             row = reward.at(since)
             step = reward.step_at(row - 1) if row > 1 else 0
             ahead = age.value_T[max(0, age.at(step + 1) - 1)] if age and step else 0.0
-            step = max(0, step - int(ahead))
+            step = max(0, step - max(0, int(ahead)))
         return advice_for(
             cause,
             finding,

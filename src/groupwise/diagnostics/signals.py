@@ -120,8 +120,8 @@ _SUPERVISED = re.compile(
     r"(eval/)?(loss|learning_rate|gradient_norm|epoch|step_time|step_tokens|tokens)|eval/reward.*"
 )
 # What is earned and may be the reward that a log calls otherwise.
-_EARNED = re.compile(
-    r"(?i)(?!.*(std|min|max|median|minus|len|time|loss|count))"
+_MAY_BE_REWARD = re.compile(
+    r"(?i)(?!.*(?<![a-z])(std[a-z]*|min|max|median|minus|len|time|loss|count)(?![a-z]))"
     r".*(reward|return|solve|success|pass(@|_rate)|(?<![a-z])win(s|_?rate)?(?![a-z]))"
 )
 # Of reward functions: numbers that are computed from others.
@@ -364,7 +364,7 @@ class Evidence:
         return (
             bool(rewards)
             and all(meaning.ambiguous for meaning in rewards)
-            and (bool(others) or not _EARNED.match(rewards[0].column))
+            and (bool(others) or not _MAY_BE_REWARD.match(rewards[0].column))
             and all(map(_SUPERVISED.fullmatch, others))
             and self.record.rollouts is None
             and not self.record.config.group_size.known
@@ -434,7 +434,8 @@ class Evidence:
     @cached_property
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
-        names = [clean(key, longest=40) for key in self.record.metrics() if _EARNED.match(key)]
+        keys = filter(_MAY_BE_REWARD.match, self.record.metrics())
+        names = [clean(key, longest=40) for key in keys]
         if self._supervised and not names:
             return "the log has no reward: it looks like supervised training or an evaluation"
         try:

@@ -12,6 +12,8 @@ from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
+from groupwise.readers.console import _STEP_WORDS
+from groupwise.readers.rows import STEP_KEYS
 from groupwise.record.run import RunRecord
 
 HEAD = (
@@ -459,3 +461,7 @@ def test_numbers_below_a_line_of_as_many_names_are_its_rows(
     for other in (f"{line} 0.1", "the end"):  # of more cells, or of words
         with pytest.raises(UnreadableRunError, match="got none in"):
             console(tmp_path, other, head=head)
+
+
+def test_every_name_of_a_step_has_a_word_by_which_lines_without_any_are_passed_over() -> None:
+    assert all(any(word in key for word in _STEP_WORDS) for key in STEP_KEYS)

@@ -117,7 +117,7 @@ def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[S
     if rose := judged.learning in _ROSE:  # by its ends a gain is largest
         early, late = early.head(_NEAR * each), late.tail(_NEAR * each)
     step = pl.col("step")
-    last = early.filter(step > step.unique().sort(descending=True).head(_NEAR_STEPS + 1).min())
+    last = early.filter(step >= step.unique().sort().tail(_NEAR_STEPS).min())
     early = _drawn(last if len(last) > _NEAR * each else early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)
     rows = record.with_completions(pl.concat([early, late]))

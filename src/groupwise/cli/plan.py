@@ -47,7 +47,7 @@ def plan(
     held = components_of_file(source, level=level)
     if held is None:
         record = opening.open(source)
-        if logged_batch(record)[0] is None:
+        if group_size and logged_batch(record)[0] is None:
             record = opening.with_settings(group_size=group_size).open(source)
         judged = cli.judgement_of(record)
         held = components_beside(source, level=level)

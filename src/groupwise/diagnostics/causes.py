@@ -755,7 +755,7 @@ class Incident:
             Fact.WEIGHTS_CAME: fell and self._ages[0] - self._ages[-1] >= RENEWED,
             Fact.OLD_ROLLOUTS: fell and max(self._ages) >= RENEWED,
             Fact.CUT_AFTERWARDS: fell and self._cut_afterwards,
-            Fact.PROMPTS_AGAIN: self._prompts_again,
+            Fact.PROMPTS_AGAIN: self.question is Fact.PARTED and self._prompts_again,
             Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
             Fact.GAP_JUMPED_AT_RESTART: self._jumped_at_restart("sampler_mismatch"),
         }
@@ -771,10 +771,8 @@ class Incident:
     @property
     def _cut_afterwards(self) -> bool:
         """Whether most completions were truncated only after the reward had fallen."""
-        cut, change = (
-            self.finding(Fact.TRUNCATED_LIKELY),
-            level_changes(self.evidence).get("reward"),
-        )
+        cut = self.finding(Fact.TRUNCATED_LIKELY)
+        change = level_changes(self.evidence).get("reward")
         return bool(cut and cut.step and change and cut.step > change.last)
 
     @property

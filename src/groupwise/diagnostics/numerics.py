@@ -799,6 +799,7 @@ LEAST = 0.05  # of entropy, or a share: what is less counts as this
 NO_FARTHER, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
 LARGE_GROUP, FEW_PROMPTS = 32, 8
+HEAVY = 0.5  # weight of a KL beside the range of the reward
 # What of a loss may be left beside the KL, as a part of the largest.
 OF_KL = 0.01
 
@@ -898,7 +899,7 @@ def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
 def _held_by_kl(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | None:
     """The best policy under a KL of weight b multiplies the odds of a right answer by e^(1/b)."""
     weight = evidence.setting("kl_weight")
-    if reward.bounds is None or not weight or weight < HALF * np.ptp(reward.bounds):
+    if reward.bounds is None or not weight or weight < HEAVY * np.ptp(reward.bounds):
         return None
     most = math.exp(np.ptp(reward.bounds) / weight)
     message = (

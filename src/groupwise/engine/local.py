@@ -131,7 +131,7 @@ def _devices() -> list[str]:
 @contextmanager
 def _environment(own: dict[str, str]) -> Iterator[None]:
     """Set variables of a process before it starts: libraries read them when they load."""
-    before = dict(os.environ)
+    before = {name: os.environ[name] for name in own if name in os.environ}
     os.environ.update(own)
     try:
         yield

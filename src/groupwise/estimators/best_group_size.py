@@ -502,9 +502,9 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
     yield (
         f"A group size of {plan.group_size} is safe for a whole run: however much prompts' "
-        f"gradients come to differ, the error of an update stays within "
-        f"{percent(round(plan.excess, 6))} of "
-        f"that of the best size. {plan.budget.amount:,.10g} {plan.budget.unit} then give "
+        "gradients come to differ, the error of an update stays within "
+        f"{percent(round(plan.excess, 6))} of that of the best size. "
+        f"{plan.budget.amount:,.10g} {plan.budget.unit} then give "
         f"{plan.group_size} rollouts of each of {count(plan.prompts, 'prompt')}"
         f"{plan.budget.left(plan.group_size)}. The next "
         f"update has its smallest error at a group size of {plan.next_update:,}."

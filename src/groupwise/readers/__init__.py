@@ -55,6 +55,7 @@ _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
 _LOG_ENDINGS = vocabulary("log_ending")
 _NO_LOGS = vocabulary("no_log")
+_OF_LOGS = vocabulary("of_a_log")
 _MOST_FILES = 200
 _PRINTS = ("printed", "printed_dicts", "trl_console", "verl_console")  # readers of what is printed
 _NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
@@ -459,7 +460,7 @@ def _is_data(path: Path) -> bool:
         return False
     line = "".join(first_lines(peek(path), 1)).lower()
     names = _KEY.findall(line) or _NAME.findall(line)
-    return not any(word in name for name in names for word in ("step", "reward", "iter", "epoch"))
+    return not any(word in name for name in names for word in _OF_LOGS)
 
 
 def _are_rollouts(reader: Reader | None) -> bool:

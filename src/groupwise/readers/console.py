@@ -829,6 +829,7 @@ _SAMPLE = re.compile(
 )  # behind a step: what follows is of one completion
 _CELL = re.compile("[|│┃║]")
 _COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
+_STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
 _EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
 _JSON = re.compile(r'(?:^|\s|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:)(\{".*)')
@@ -904,11 +905,14 @@ class PrintedConsole(Console):
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
             line = _PLACE.sub("", line)
-        takes = (self._is_bar, self._is_json, self._is_of_panel, self._is_of_table)
-        if not line or any(take(line) for take in takes):
+        if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
-        # that of the whole training where a line names several
-        step = _TRAIN_STEP.search(line) or _STEP.search(line)
+        names_step = any(word in line.lower() for word in _STEP_WORDS)
+        if (names_step or self._header) and self._is_of_table(line):
+            return
+        # that of the whole training where a line names several; "3/40" alone may be one
+        step = _TRAIN_STEP.search(line) if names_step else None
+        step = step or (_STEP.search(line) if names_step or "/" in line else None)
         is_worded = step is not None and any(step.groups()[:2])
         is_of_heading = self._is_worded and not is_worded and "step" in self._block
         if step is None or (is_of_heading and (step[5] or len(self._block) == 1)):
@@ -942,7 +946,7 @@ class PrintedConsole(Console):
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
         comes again; else a row with a reward and what its update did, counted.
         """
-        epoch = _EPOCH.search(line)
+        epoch = _EPOCH.search(line) if "poch" in line.lower() else None
         if epoch and _begins(line, epoch):
             pairs, number = self._around(line, epoch), float(epoch[1])
             fits = not self._ordered and any(map(_KNOWN.search, pairs))

@@ -521,7 +521,7 @@ def causes_page() -> str:
             lines += [f"Moves {order}: {', '.join(row.first)}.", ""]
         do = row.do.format(step="N", onset="N", cut="")
         lines += [f"Do: {do} ([page](playbook/{row.page}.md)).", ""]
-        lines += [f"{records[row.key]}", ""] if row.key in records else []
+        lines += [records.get(row.key, "Nobody followed it in the trial."), ""]
         lines += [f"Log, to tell it apart: {'; '.join(row.tells)}.", ""] if row.tells else []
     anew = records["no_cause restart rate"]
     lines += ["## No cause", "", "Do: restart from step N; lr ÷ 3.", "", anew, ""]

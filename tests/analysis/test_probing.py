@@ -258,6 +258,9 @@ def test_an_experiment_that_was_made_is_said_and_not_named_again(
     assert "\nIt cannot tell: " in listed
     assert "regrade grades" not in listed
     assert "resample samples" in listed
+    assert "resample --model CHECKPOINT --function MODULE:NAME" in listed
+    listed = said_by([*own, "--function", f"{graders}:awaits"], capsys)
+    assert f"resample --model CHECKPOINT --function {graders}:awaits" in listed
     record = gw.open_run(run)
     assert record.probes is not None
     record.probes.add(replace(_result(), probe="resample"))
@@ -581,6 +584,19 @@ def test_a_gain_that_the_function_sees_and_that_it_does_not() -> None:
     assert graded(DOWN, UP, (DOWN, half), rose=True).fact is None
 
 
+def test_a_gain_is_held_against_a_function_that_goes_with_the_log_beyond_chance() -> None:
+    """A loophole pays where the held-out function does not; of a fall it must be the same one."""
+    rng = np.random.default_rng(5)
+    held = rng.integers(0, 2, size=(2, 128)).astype(float)
+    paid = np.where(rng.random((2, 128)) < 0.25, held, rng.random((2, 128)) < [[0.1], [0.9]])
+    before, after = (np.stack([paid[place], held[place]]) for place in (0, 1))
+    assert max(np.corrcoef(side)[0, 1] for side in (before, after)) < 0.5
+    assert regraded(before, after, rose=True).fact is Fact.GAIN_GONE
+    assert regraded(after, before).message.endswith("does not grade as the log does")
+    other = np.stack([after[0], rng.permutation(after[1])])
+    assert regraded(other, other, rose=True).fact is None
+
+
 def test_few_answers_and_answers_that_never_earned() -> None:
     with pytest.raises(InsufficientDataError, match="got 3 and 32"):
         graded(UP[:3], DOWN, (UP[:3], DOWN))
@@ -634,16 +650,18 @@ def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:
 def test_the_gap_is_told_by_thirds_of_the_entropy() -> None:
     entropy = [np.array([2.0, 0.1, 0.5]), np.array([0.5, 2.2, 0.3])]
     gap = [np.array([-0.05, 0.01, 0.02]), np.array([0.04, 0.07, -0.03])]
-    message = rescored(gap, None, None, entropy).message
+    message = rescored(gap, None, None, [np.stack([-row, row]) for row in entropy]).message
     assert "(0.02, 0.03, 0.06 at entropies of 0.20, 0.50, 2.10 nats)" in message
-    even = rescored(gap, None, None, [np.ones(3)] * 2).message
+    even = rescored(gap, None, None, [np.ones((2, 3))] * 2).message
     assert "(0.037 at entropies of 1.00 nats)" in even
 
 
 def world(
     kind: str, seed: int = 0, *, lag: float = 0.1, noise: float = 0.02, top: float = 0.8
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Gaps of a sampler in a small exact world: 64 answers of 30 tokens of 20 words."""
+) -> tuple[list[np.ndarray], ...]:
+    """Gaps of a sampler in a small exact world, 64 answers of 30 tokens of 20 words, the way to the
+    reference, and the scores and entropies of the checkpoint.
+    """
     rng = np.random.default_rng(seed)
     logit_TV = rng.normal(size=(1920, 20)) * 1.5
     way_TV = rng.normal(size=(1920, 20)) * 0.4
@@ -661,6 +679,9 @@ def world(
         by_TV = np.zeros_like(own_TV)
         np.put_along_axis(by_TV, order, ranked * kept, axis=1)
         by_TV /= by_TV.sum(axis=1, keepdims=True)
+    if kind in ("colder", "warmer"):
+        by_TV = own_TV ** {"colder": 1.4, "warmer": 0.8}[kind]
+        by_TV /= by_TV.sum(axis=1, keepdims=True)
     if kind == "rounded":
         weight_TV = own_TV * np.exp(noise * rng.normal(size=own_TV.shape))
         by_TV = weight_TV / weight_TV.sum(axis=1, keepdims=True)
@@ -668,7 +689,9 @@ def world(
     own_T, first_T, by_T = (
         np.log(values[np.arange(1920), token_T]) for values in (own_TV, first_TV, by_TV)
     )
-    return list((by_T - own_T).reshape(64, 30)), list((first_T - own_T).reshape(64, 30))
+    own_2T = np.stack([own_T, -(own_TV * np.log(own_TV)).sum(axis=1)])
+    rows_4NL = np.stack([by_T - own_T, first_T - own_T, *own_2T]).reshape(4, 64, 30)
+    return list(rows_4NL[0]), list(rows_4NL[1]), list(rows_4NL[2:].transpose(1, 0, 2))
 
 
 @each_case(
@@ -682,10 +705,19 @@ def world(
     ],
 )
 def test_which_weights_sampled(kind: str, fact: Fact | None) -> None:
-    gap, way = world(kind)
-    assert rescored(gap, way).fact is fact
-    alone = rescored(gap, None).fact
+    gap, way, own = world(kind)
+    assert rescored(gap, way, None, own).fact is fact
+    alone = rescored(gap, None, None, own).fact
     assert alone is (fact if fact is Fact.SAMPLED_TRUNCATED else None)
+
+
+@each_case("kind", ["colder", "warmer"])
+def test_another_temperature_is_no_truncation_and_no_other_weights(kind: str) -> None:
+    gap, way, own = world(kind)
+    for towards in (None, way):
+        shown = rescored(gap, towards, None, own)
+        assert shown.fact is None
+        assert shown.message.endswith("explains it: give --set temperature=T")
 
 
 def test_a_sampler_that_stayed_far_behind_keeps_no_mass_and_is_the_reference() -> None:
@@ -717,7 +749,7 @@ def test_weights_far_from_both_checkpoints_are_of_another_time() -> None:
 
 
 def test_two_checkpoints_that_are_one_are_refused() -> None:
-    gap, way = world("rounded")
+    gap, way, _ = world("rounded")
     with pytest.raises(InvalidArgumentError, match="expected two checkpoints that differ"):
         rescored(gap, [0 * point for point in way])
 
@@ -886,6 +918,27 @@ def test_a_checkpoint_whose_answers_vary_beyond_the_logged_entropy_is_doubted(
     monkeypatch.setattr("groupwise.analysis.probing._sampled", lambda *_: parts)
     result = run_probe(record, judge(record), "resample", ProbeOptions(64, model=Path("x")))
     assert ("check that the checkpoint is of this run" in result.message) == doubted
+
+
+@each_case(("function", "fact"), [("", None), ("others:falls", Fact.ANSWERS_ALIKE)])
+def test_equal_answers_since_a_fall_are_those_of_harder_prompts_too(
+    function: str,
+    fact: Fact | None,
+    misgraded_run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        "groupwise.analysis.probing._sampled",
+        lambda _record, prompts, each, _how: [["wrong"] * each] * len(prompts),
+    )
+    monkeypatch.setattr(
+        "groupwise.analysis.probing._graded", lambda _record, rows, _how, **_: np.zeros(len(rows))
+    )
+    record = run_record(misgraded_run)
+    how = ProbeOptions(64, function=function, model=Path("x"))
+    result = run_probe(record, judge(record), "resample", how)
+    assert result.outcome == (fact.name if fact else "")
+    assert ("; give --function" in result.message) == (not function)
 
 
 def test_what_more_answers_cannot_decide_is_not_advised(

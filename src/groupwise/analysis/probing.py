@@ -175,11 +175,11 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     temperature = float(record.config.value("temperature") or 1.0)
     own, *first = (_scored(loaded, fitting, temperature) for loaded in models)
     gap = [answer.sampled_T - score_T for answer, (score_T, _) in zip(fitting, own, strict=True)]
-    way, turns, entropy = None, [answer.turn_T for answer in fitting], [own_2T[1] for own_2T in own]
+    way, turns = None, [answer.turn_T for answer in fitting]
     if first:
         way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(*first, own, strict=True)]
     begins = how.reference is None or not step_of_checkpoint(how.reference)
-    shown = rescored(gap, way, turns, entropy, first=begins)
+    shown = rescored(gap, way, turns, own, first=begins)
     return replace(shown, message=shown.message + left), len(gap)
 
 
@@ -321,7 +321,11 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     tokens = length.late if length else 1 + float(np.mean([*map(len, texts)]))  # at most
     alike = math.exp(min(-entropy.late * tokens, 0.0)) if entropy else 0.0
     if not how.function:
-        return resampled(parts, None, alike=alike), len(texts)
+        shown = resampled(parts, None, alike=alike)
+        if judged.learning is Learning.FALLING:  # the last prompts may be harder ones
+            asks = "; give --function to see whether the earlier prompts are lost"
+            shown = replace(shown, fact=None, message=shown.message + asks)
+        return shown, len(texts)
     again = prompts[np.repeat(np.arange(len(prompts)), each)]
     fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
     logged_N, change = rows[column].to_numpy(), None

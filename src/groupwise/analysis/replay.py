@@ -67,7 +67,7 @@ class RunReplay(Said):
             if self.gpu_hours is not None:
                 cheaper += f", {number(best.saved(self.gpu_hours).value)} GPU-hours"
         return (
-            f"In the whole log, {made.live_groups:,} of {made.groups:,} groups had mixed rewards, "
+            f"{made.live_groups:,} of {made.groups:,} groups had mixed rewards, "
             f"{share_ranged(made.live)}: {cheaper}."
         )
 

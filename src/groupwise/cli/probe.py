@@ -118,6 +118,7 @@ def _list(
             logged_groups(record)
     except GroupwiseError as error:
         lines.append(sentence(str(error)))
+    given = {"MODULE:NAME": how.function, "CHECKPOINT": how.model, "FIRST": how.reference}
     for trial in trials:
         by = "at most, estimated from a first batch" if trial.timed else "by the default estimate"
         by = f"by {trial.steps} steps of this run" if trial.steps else by
@@ -128,6 +129,8 @@ def _list(
         # what trains knows its settings itself
         words = shlex.join(opened[:1] if trial.steps else opened)
         way = f"log {trial.missing}" if trial.missing else trial.command.replace("RUN", words, 1)
+        for place, value in given.items():
+            way = way.replace(place, shlex.quote(str(value or place)))
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
         for outcome in trial.outcomes:
             causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]

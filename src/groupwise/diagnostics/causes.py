@@ -293,8 +293,9 @@ _TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
 # What may be left of the gap to the reference that sampled.
 _CLEARLY, _ALL, _EXPLAINS, _LEFT = 3.0, 0.8, 0.02, 0.25
+_WARMTH = 0.75  # of the squared gaps, by which a temperature explains them
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
-_ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
+_ALIKE, _VARIED, _RARELY = 0.75, 0.2, 0.1
 
 
 @frozen
@@ -334,7 +335,9 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     fact, part = None, _HALF * lost
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
         message += "; equal grades show nothing: check that this reward function graded the log"
-    elif _agrees(before_2N) or _agrees(after_2N):
+    elif not _agrees(before_2N, rose=rose) and not _agrees(after_2N, rose=rose):
+        message += "; this function does not grade as the log does"
+    else:
         if regained.low > max(part, 0.0):
             fact = Fact.GRADES_CHANGED
         elif lost > 0:
@@ -374,10 +377,13 @@ def _gap(graded_2N: Float) -> Interval:
     return Interval(interval.value, interval.value - unseen, interval.value + unseen)
 
 
-def _agrees(graded_2N: Float) -> bool:
-    """Whether fresh grades go with those of the log."""
+def _agrees(graded_2N: Float, *, rose: bool) -> bool:
+    """Whether fresh grades go with those of the log; of another function, that a gain is held
+    against, beyond chance.
+    """
     varies = graded_2N.std(axis=1).min() > 0
-    alike = varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES
+    least = min(_CLEARLY / math.sqrt(graded_2N.shape[1]), _AGREES) if rose else _AGREES
+    alike = varies and np.corrcoef(*graded_2N)[0, 1] >= least
     return bool(alike or np.allclose(*graded_2N))
 
 
@@ -385,19 +391,19 @@ def rescored(
     gap: Sequence[Float],
     way: Sequence[Float] | None,
     turns: Sequence[Places] | None = None,
-    entropy: Sequence[Float] | None = None,
+    own: Sequence[Float] | None = None,
     *,
     first: bool = True,
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 
     Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
-    those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of
-    the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
+    those of the reference less the checkpoint's, `own` the latter and the entropy there. The slope
+    of the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
     both for weights in between; where the reference is the first policy, a gap to it that is left
     is that of weights of another time. A truncated distribution raises the log-probability of each
-    token that it keeps, and lowers none. A history that is tokenised anew leaves the first of its
-    `turns` without a gap.
+    token that it keeps, and lowers none; another temperature raises it by a multiple of itself and
+    the entropy. A history that is tokenised anew leaves the first of its `turns` without a gap.
     """
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)
@@ -408,8 +414,10 @@ def rescored(
         exactly(mean),
     )
     message += f" ({_by(half_T, size_T)} by halves of the completions)"
-    if entropy is not None:
-        entropy_T = np.concatenate([*entropy])
+    warmth = 0.0
+    if own is not None:
+        score_T, entropy_T = np.concatenate([*own], axis=1)
+        warmth = _slope(gap_T, score_T + entropy_T)
         third_T = np.searchsorted(np.unique(np.quantile(entropy_T, (1 / 3, 2 / 3))), entropy_T)
         message += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
     if turns is not None and (turn_T := np.concatenate([*turns])).any():
@@ -424,6 +432,9 @@ def rescored(
     truncated = mean > _GAP and mass > least and (gap_T < -mean / 2).mean() < _BELOW
     kept = f"{message}, few tokens clearly below 0, and {mass:.3g} of the probability mass is kept"
     of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
+    if warmth:
+        warmer = f"a temperature of about {1 / (1 + warmth):.2g} times the one assumed explains it"
+        of_a_part = Shown(None, f"{message}; {warmer}: give --set temperature=T", value)
     if way is None:
         unknown = f"{message}; give --reference FIRST to see which weights sampled"
         return of_a_part or Shown(None, unknown, value)
@@ -442,7 +453,7 @@ def rescored(
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
     message += f"; the sampler is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
     fact = None
-    if slope > _CLEARLY * error and explained > _EXPLAINS:
+    if slope > _CLEARLY * error and explained > (_WARMTH if warmth else _EXPLAINS):
         left = float(np.abs(gap_T - np.concatenate([*way])).mean())
         fact, beyond = _by_weights(slope, left, size, first=first)
         message += beyond
@@ -451,6 +462,13 @@ def rescored(
     elif size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
     return Shown(fact, message, value)
+
+
+def _slope(gap_T: Float, tilt_T: Float) -> float:
+    """The slope of gaps on what a temperature changes, 0 where that explains little of them."""
+    product = float(gap_T @ tilt_T)
+    slope = product / max(float(tilt_T @ tilt_T), 1e-300)
+    return slope if slope * product > _WARMTH * float(gap_T @ gap_T) else 0.0
 
 
 def _by_weights(slope: float, left: float, size: float, *, first: bool) -> tuple[Fact | None, str]:

@@ -63,7 +63,7 @@ def probe(
         step = {"learning_rate": rate, "nats": kick.nats, "gain": kick.gain}
         print_json({"result": result, **step, **rates})
     else:
-        print_lines(said(result))
+        print_lines(said(result), f"The probe took {result.seconds:.1f} s.")
         if not shown.fact:
             print_lines(f"More pairs of batches may decide it: -n {4 * kicks}.")
         elif safe:

@@ -26,7 +26,7 @@ from groupwise.cli.app import DEFECT, PROGRAM, REFUSED, pairs
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import frozen, to_json
+from groupwise.plain import Words, frozen, to_json
 from groupwise.wording import clean
 
 BRIEF, DETAILED = 4000, 200_000  # bytes of an answer
@@ -48,7 +48,7 @@ class Tool:
 
     name: str
     about: str  # a sentence
-    takes: tuple[str, ...]  # names of ARGUMENTS; the first is needed
+    takes: Words  # names of ARGUMENTS; the first is needed
 
 
 _ROWS = list(table_rows("cli/tools.tsv"))

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, Places
+from groupwise.arrays import Ends, Float, Places
 from groupwise.diagnostics.falls import decline_of, fall_of, level_changes
 from groupwise.diagnostics.judgement import (
     NEEDED,
@@ -41,7 +41,7 @@ from groupwise.diagnostics.judgement import (
     stated,
 )
 from groupwise.diagnostics.numerics import SOON
-from groupwise.diagnostics.signals import Ends, Evidence, gained_since, reach_of, stands_since
+from groupwise.diagnostics.signals import Evidence, gained_since, reach_of, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows

@@ -217,7 +217,7 @@ class Fact(StrEnum):
 
 
 # The quantities of which one must be logged for a fact to be shown absent.
-NEEDED: Mapping[Fact, tuple[str, ...]] = {
+NEEDED: Mapping[Fact, Words] = {
     Fact[row["fact"]]: tuple(row["quantities"].split())
     for row in table_rows("diagnostics/facts.tsv")
 }
@@ -248,7 +248,7 @@ class Action(Plain):
     kind: str
     factor: float | None
     value: float | None
-    settings: tuple[str, ...]
+    settings: Words
     words: str
     missing: str
 
@@ -436,12 +436,12 @@ class Cause(Plain):
     KEYS = ("certainty", "names", "log")
 
     certainty: Certainty = Certainty.NONE
-    names: tuple[str, ...] = ()
-    log: tuple[str, ...] = ()
-    keys: tuple[str, ...] = field(default=(), compare=False)
+    names: Words = ()
+    log: Words = ()
+    keys: Words = field(default=(), compare=False)
     by: str = ""
     probe: str = ""
-    rivals: tuple[str, ...] = field(default=(), compare=False)
+    rivals: Words = field(default=(), compare=False)
     moves: Set[str] = field(default=frozenset(), compare=False)
 
     @property
@@ -493,7 +493,7 @@ class Cost(Plain):
     KEYS = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def parts(self) -> Words:
         """The same in words, but for GPUs: "125 of 200 steps (62 %) since the first sign",
         "4,000 rollouts", "2 h".
         """
@@ -696,9 +696,9 @@ class Judgement(Said):
     do: str = ""
     actions: tuple[Action, ...] = ()
     cost: Cost | None = None
-    not_logged: tuple[str, ...] = ()
+    not_logged: Words = ()
     checks: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Words = ()
     last_step: int | None = None
     spent: Cost | None = None
     to_come: Cost | None = None

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import median, moving_mean, row_after
+from groupwise.arrays import Ends, median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
@@ -40,7 +40,6 @@ from groupwise.diagnostics.judgement import (
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     OFTEN,
-    Ends,
     Evidence,
     NoisyMetric,
     arrow,

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Places, Whole, median, row_after
+from groupwise.arrays import Ends, Flags, Float, Places, Whole, median, row_after
 from groupwise.diagnostics.falls import CERTAIN, end_levels
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -779,7 +779,7 @@ _COMPANIONS = (
 )
 
 
-def _ends(value_T: Float) -> tuple[float, float]:
+def _ends(value_T: Float) -> Ends:
     """The median of the first rows and of the last."""
     few = min(_FIRST, max(3, len(value_T) // 4))
     return median(value_T[:few]), median(value_T[-few:])

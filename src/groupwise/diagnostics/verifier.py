@@ -22,7 +22,7 @@ from functools import reduce
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, median, moving_mean, row_after
+from groupwise.arrays import Ends, Float, median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
     DEGREE,
     TELLING_ROWS,
@@ -345,9 +345,7 @@ def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[NoisyMetr
     ]
 
 
-def failing(
-    check: str, signal: NoisyMetric, about: str, least: tuple[float, float], fact: Fact
-) -> Finding:
+def failing(check: str, signal: NoisyMetric, about: str, least: Ends, fact: Fact) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""
     early, name = signal.level_until(_FIRST), signal.name
     limit = max(least[0], early + least[1])

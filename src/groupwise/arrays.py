@@ -20,6 +20,7 @@ Float = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 Places = NDArray[np.intp]  # rows and counts of them
+Ends = tuple[float, float]  # of a range, or of a course
 Columns = Mapping[str, Float]  # by name
 
 

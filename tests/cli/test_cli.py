@@ -24,7 +24,7 @@ from groupwise.analysis.fitted import fit_metric
 from groupwise.cli import app as cli
 from groupwise.cli.app import pairs, steps_of
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
-from groupwise.files import free_target, write_whole
+from groupwise.files import free_target, table_rows, write_whole
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +149,17 @@ def test_commands_and_options_are_completed_though_loaded_late(
     with pytest.raises(SystemExit):
         cli.main(["--help"])
     assert capsys.readouterr().out.split() == [offered]
+
+
+def test_each_option_of_the_table_is_one_of_its_command() -> None:
+    taken = {
+        name: {part.name for part in cli.PROGRAM.command(name).params}
+        for name in cli.PROGRAM.commands
+    }
+    everywhere = set.union(*taken.values())
+    for row in table_rows("cli/options.tsv"):
+        assert row["parameter"] in taken.get(row["command"], everywhere), row
+        assert row["command"] in {"*", *taken}, row
 
 
 def test_a_wrong_option_is_two_sentences(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
 from groupwise.record.run import RecordWriter, RunRecord, has_ended
 
 BY_HAND = Judgement(
-    "demo", State.OK, "reward 0.2 → 0.8", checks=(Finding("collapse", Status.NONE, "holds"),)
+    "demo", State.OK, "reward 0.2 → 0.8", checks=(Finding(Status.NONE, "holds", check="collapse"),)
 )
 CODES = {
     State.OK: (0, 0),

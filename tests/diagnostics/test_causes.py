@@ -76,7 +76,7 @@ def incident(
     onset: int = 15,
     **more: Any,
 ) -> Incident:
-    finding = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
+    finding = Finding(Status.CRITICAL, "", facts=facts, column="loss", check="check")
     return Incident(
         evidence(*logged), {"check": finding}, {sign.signal: sign for sign in signs}, onset, **more
     )
@@ -84,7 +84,7 @@ def incident(
 
 LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
 LASTING = (Fact.FALL_AT_ONCE,)
-LOST = Finding("check", Status.CRITICAL, "")
+LOST = Finding(Status.CRITICAL, "", check="check")
 
 
 @each_case(
@@ -316,7 +316,7 @@ def test_a_signal_without_a_level_before_has_no_ratio() -> None:
 
 def test_the_first_check_that_states_a_fact_is_found() -> None:
     answers = {
-        name: Finding(name, Status.NONE, "", facts=facts)
+        name: Finding(Status.NONE, "", facts=facts, check=name)
         for name, facts in (("a", ()), ("b", (Fact.OUTAGES,)), ("c", (Fact.OUTAGES, Fact.DECLINE)))
     }
     both = Incident(evidence(), answers, {}, None)
@@ -330,11 +330,11 @@ def test_the_first_check_that_states_a_fact_is_found() -> None:
 
 def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] = ()) -> Incident:
     finding = Finding(
-        "sampler_mismatch",
         Status.WARNING,
         "",
         facts=stated(Fact.SAMPLER_MISMATCH, Fact.MISMATCH_AT_RATE_ZERO if at_rate_zero else None),
         signs=own,
+        check="sampler_mismatch",
     )
     return Incident(
         evidence(ENTROPY, LENGTH),
@@ -376,12 +376,12 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
 def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
     failure = incident(LASTING)
     jump = Finding(
-        "restart",
         Status.WARNING,
         "",
         5,
         signs=(sign("reward", 0.7, 0.3),),
         facts=(Fact.RESTART_JUMP,),
+        check="restart",
     )
     restarted = replace(failure, answers={**failure.answers, "restart": jump})
     assert cause_of_fall(restarted) == Cause(POSSIBLE, (CAUSE["restart"],))
@@ -503,7 +503,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
 def test_the_line_that_says_what_to_do(
     cause: Cause, step: int | None, onset: int | None, line: str
 ) -> None:
-    finding = Finding("check", Status.WARNING, "", advice="the check's own")
+    finding = Finding(Status.WARNING, "", advice="the check's own", check="check")
     assert advice_for(cause, finding, step=step, onset=onset).do == line
 
 
@@ -524,7 +524,7 @@ def test_the_line_that_says_what_to_do(
 def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
     step: int | None, facts: tuple[Fact, ...], logged: tuple[str, ...], expected: Cause | None
 ) -> None:
-    rose = Finding("learning_rate", Status.INFO, "", step, facts=(Fact.RATE_ROSE,))
+    rose = Finding(Status.INFO, "", step, facts=(Fact.RATE_ROSE,), check="learning_rate")
     given = incident((Fact.FALL_AT_ONCE, *facts), logged=logged)
     cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
     assert (replace(cause, rivals=()) == expected) is (expected is not None)

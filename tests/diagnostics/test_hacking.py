@@ -500,7 +500,7 @@ def test_a_run_that_goes_on_has_parted_after_five_held_out_rewards(
     step: int | None, ended: bool, fresh: bool
 ) -> None:
     """Of twenty: four since step 17, five since step 16."""
-    finding = Finding("reward_hacking", Status.WARNING, "", step)
+    finding = Finding(Status.WARNING, "", step, check="reward_hacking")
     assert (
         _too_fresh(pair(UP[:20], UP[:20]), replace(evidence(reward=UP), ended=ended), finding)
         is fresh
@@ -510,7 +510,7 @@ def test_a_run_that_goes_on_has_parted_after_five_held_out_rewards(
 def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "groupwise.diagnostics.hacking._uncoupled",
-        lambda *_: Finding("reward_hacking", Status.WARNING, "parted", 97),
+        lambda *_: Finding(Status.WARNING, "parted", 97, check="reward_hacking"),
     )
     run = evidence(reward=UP + noise(), held_out=UP + noise(seed=1))
     assert reward_hacking(run).message == "parted"

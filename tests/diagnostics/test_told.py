@@ -393,8 +393,8 @@ def test_the_range_of_an_onset_holds_it() -> None:
 def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     step: int | None, check: str
 ) -> None:
-    hack = Finding(hacking.NAME, Status.CRITICAL, "", 71)
-    cut = Finding("truncation", Status.WARNING, "", step, facts=(Fact.TRUNCATED_LIKELY,))
+    hack = Finding(Status.CRITICAL, "", 71, check=hacking.NAME)
+    cut = Finding(Status.WARNING, "", step, facts=(Fact.TRUNCATED_LIKELY,), check="truncation")
     finding = _explaining([hack, cut], hack)
     assert finding is not None
     assert finding.check == check

@@ -241,9 +241,9 @@ def test_a_page_for_others_holds_no_text_of_a_prompt_or_completion(made_record: 
 @pytest.mark.parametrize("state", list(State))
 def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary: Summary) -> None:
     checks = (
-        Finding("length", Status.CRITICAL, "long", step=7),
-        Finding("kl", Status.NOT_LOGGED, "", log="kl"),
-        Finding("entropy", Status.NONE, "x"),
+        Finding(Status.CRITICAL, "long", step=7, check="length"),
+        Finding(Status.NOT_LOGGED, "", log="kl", check="kl"),
+        Finding(Status.NONE, "x", check="entropy"),
     )
     judged = Judgement(
         "made",

@@ -343,23 +343,23 @@ def test_markup_and_emoji_of_a_log_are_shown_and_not_obeyed() -> None:
 
 CHECKS = (
     Finding(
-        "collapse",
         Status.CRITICAL,
         "the reward fell from 0.89 to 0.00",
         75,
         Interval(0.95, 0.9, 0.97),
         0.5,
         facts=(Fact.PART_LOST_AT_ONCE,),
+        check="collapse",
     ),
-    Finding("entropy", Status.INFO, "the entropy is low"),
-    Finding("length_runaway", Status.NONE, "2 % are truncated"),
+    Finding(Status.INFO, "the entropy is low", check="entropy"),
+    Finding(Status.NONE, "2 % are truncated", check="length_runaway"),
     Finding(
-        "reward_hacking",
         Status.NOT_LOGGED,
         "no held-out reward",
         log="a reward on held-out prompts",
+        check="reward_hacking",
     ),
-    Finding("kl", Status.NOT_LOGGED, "no [bold]KL[/]"),
+    Finding(Status.NOT_LOGGED, "no [bold]KL[/]", check="kl"),
 )
 
 

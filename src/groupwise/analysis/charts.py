@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Whole, floats
+from groupwise.arrays import Ends, Float, Whole, floats
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain, frozen
@@ -32,6 +32,7 @@ FEW_ROWS = 30  # rows that need no mean beside them
 _DIGITS = 5
 _LARGEST = 2**53  # below it every whole number is one
 _KNOTS = 200  # points of a clock
+Ordinates = tuple[float | None, ...]
 
 
 @frozen
@@ -41,11 +42,9 @@ class Line(Plain):
     name: str  # what it is, for legend and read-out
     role: Role  # what it is to the reader; decides colour, dash and marker
     x: tuple[float, ...]  # abscissae, in the unit of the chart's x-axis
-    y: tuple[
-        float | None, ...
-    ]  # ordinates; None where missing. Empty for a line that is only a band
-    low: tuple[float | None, ...] = ()  # lower ends of its band, or empty
-    high: tuple[float | None, ...] = ()  # upper ends
+    y: Ordinates  # None where missing; empty for a line that is only a band
+    low: Ordinates = ()  # lower ends of its band, or empty
+    high: Ordinates = ()  # upper ends
     band: str = ""  # what the band is, for legend and read-out
 
     @property
@@ -81,7 +80,7 @@ class Chart(Plain):
     wide: bool = False  # whether it takes the full width
     subject: str = ""  # the log's own key that is shown, "" where the title says it
     # ordinates at the bottom and the top edge, or None to show everything
-    y_range: tuple[float, float] | None = None
+    y_range: Ends | None = None
     # from where to where the failure is, None for the end; or None
     shade: tuple[float, float | None] | None = None
     small: bool = False  # a sparkline
@@ -93,7 +92,7 @@ class ChartClock(Plain):
 
     name: str  # what a person chooses it by, and what stands before its values
     x: tuple[float, ...]  # steps
-    y: tuple[float | None, ...]  # what the clock shows there
+    y: Ordinates  # what the clock shows there
 
 
 def axes_of(steps: pl.DataFrame) -> tuple[ChartClock, ...]:
@@ -131,7 +130,7 @@ def running_mean(y_T: ArrayLike, size: int) -> Float:
     return mean.to_numpy()
 
 
-def rounded(values: ArrayLike) -> tuple[float | None, ...]:
+def rounded(values: ArrayLike) -> Ordinates:
     """Round to five digits of the largest value, so that data stay small; missing is None."""
     array = floats(values)
     finite = array[np.isfinite(array)]
@@ -211,9 +210,7 @@ def smooth_line(
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]), low, high, band)
 
 
-def useful_range(
-    *parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6
-) -> tuple[float, float] | None:
+def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -> Ends | None:
     """Choose ordinates that show the data whole and the rest as far as it does not crush them."""
     must = floats(shown)
     must = must[np.isfinite(must)]

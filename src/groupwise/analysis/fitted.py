@@ -21,7 +21,7 @@ from groupwise.analysis.charts import (
     smooth_line,
     useful_range,
 )
-from groupwise.arrays import Float, floats
+from groupwise.arrays import Ends, Float, floats
 from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
@@ -574,7 +574,7 @@ def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
     return lines
 
 
-def beyond_spikes(y: Float) -> tuple[tuple[float, float] | None, str]:
+def beyond_spikes(y: Float) -> tuple[Ends | None, str]:
     """Choose an axis that a few spikes do not crush, and say what lies beyond it.
 
     None where all fits.

@@ -13,7 +13,7 @@ from groupwise.analysis.rollouts import named_outcomes
 from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
-from groupwise.plain import Said, frozen
+from groupwise.plain import Said, Words, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import log_completions
 from groupwise.wording import number, share_ranged
@@ -38,7 +38,7 @@ class RunReplay(Said):
     replay: Replay | None  # None without rollouts
     spent: Cost | None  # by the whole run
     rewards: RunPlan | None  # None with rollouts
-    notes: tuple[str, ...]  # what cannot be known, and what to log
+    notes: Words  # what cannot be known, and what to log
 
     @property
     def cheapest(self) -> Replayed | None:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.analysis.charts import whole_short
-from groupwise.arrays import Float, Whole
+from groupwise.arrays import Ends, Float, Whole
 from groupwise.intervals import Interval, wilson
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, frozen, to_json
@@ -85,7 +85,7 @@ class Held(Plain):
         str, tuple[int, ...]
     ]  # view -> its first completions, by their place in `batch.rows`
     batch: CompletionBatch
-    range: tuple[float, float]  # least and largest reward of the run
+    range: Ends  # least and largest reward of the run
 
 
 class Rollouts:
@@ -141,7 +141,7 @@ class Rollouts:
         return {view: len(order) for view, order in self.orders.items()}
 
     @property
-    def range(self) -> tuple[float, float]:
+    def range(self) -> Ends:
         """Least and largest reward, 0 and 1 where none is known."""
         finite = self.reward[np.isfinite(self.reward)]
         return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)

@@ -21,12 +21,12 @@ from groupwise.analysis.fitted import (
     no_forecast,
     unfitted,
 )
-from groupwise.arrays import Float
+from groupwise.arrays import Ends, Float
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import judged_column
 from groupwise.errors import GroupwiseError, MissingMetricError
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean
 
@@ -56,7 +56,7 @@ class Track(Plain):
     about: str  # what the key means
     x: tuple[float, ...]  # steps that are shown
     y: tuple[float | None, ...]  # their values
-    y_range: tuple[float, float]  # ordinates that the data need
+    y_range: Ends  # ordinates that the data need
 
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
@@ -147,7 +147,7 @@ class Judged(Plain):
     """What is said of a run."""
 
     judgement: Judgement
-    moved: tuple[str, ...]  # keys and titles of the lines that the judgement speaks of
+    moved: Words  # keys and titles of the lines that the judgement speaks of
     last_step: int | None  # the newest step that it saw
     rows: int  # that it saw
     forecast: str  # a sentence, "" where something is wrong

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from groupwise.analysis.fitted import Outlook
+    from groupwise.arrays import Ends
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.forecasting.results import FitResult, Forecast
 
@@ -88,7 +89,7 @@ def forecast(  # type: ignore[overload-overlap]
     at_S: ArrayLike,
     *,
     level: float = 0.9,
-    bounds: tuple[float, float] | None = None,
+    bounds: Ends | None = None,
 ) -> Forecast: ...
 @overload
 def forecast(
@@ -108,7 +109,7 @@ def forecast(
     to: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
-    bounds: tuple[float, float] | None = None,
+    bounds: Ends | None = None,
     until: float | None = None,
 ) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.

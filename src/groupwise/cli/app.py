@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _WIDTH = 160
-ENGINES = ("local", "ray", "slurm")
 OK, FOUND, CANNOT_TELL = (
     0,
     1,
@@ -56,7 +55,7 @@ Check = Callable[
 ]  # of an option's value, which typer hands over with the option's names; None is not given
 
 
-def option(metavar: str, text: str, *names: str, check: Check | None = None) -> Any:
+def option(metavar: str | None, text: str, *names: str, check: Check | None = None) -> Any:
     """An option that takes a value; its name is the parameter's where none is given."""
     return typer.Option(*names, metavar=metavar, help=text, callback=check)
 
@@ -118,117 +117,6 @@ def one_of(*words: str) -> Check:
     return check
 
 
-RunArgument = Annotated[Path, argument("RUN", "The log file, run folder or saved record.")]
-Runs = Annotated[
-    list[Path], argument("RUN...", "One or more log files, run folders or saved records.")
-]
-Metric = Annotated[
-    str,
-    option("NAME", "Metric to use: a key of the log or a canonical quantity.", "--metric", "-m"),
-]
-Settings = Annotated[
-    list[str] | None,
-    option(
-        "KEY=VALUE",
-        "Set a setting that the log lacks or states wrongly, for example group_size=8. Repeatable.",
-        "--set",
-    ),
-]
-Config = Annotated[
-    Path | None, option("FILE", "Read settings from this file: JSON, YAML or a README.")
-]
-Column = Annotated[
-    list[str] | None,
-    option(
-        "NAME=COLUMN",
-        "Say what a column is, for example reward=score, or take a column of another file by "
-        "step: eval/reward=FILE#COLUMN. Repeatable.",
-    ),
-]
-Gpus = Annotated[
-    int | None,
-    option(
-        "N", "Number of GPUs of the run; the cost is then shown in GPU-hours too.", check=whole(1)
-    ),
-]
-Price = Annotated[
-    float | None,
-    option(
-        "P", "Price of one GPU for one hour; the cost is then shown in money too.", check=positive
-    ),
-]
-Until = Annotated[float | None, option("STEP", "Ignore all steps after this one.", check=finite)]
-At = Annotated[
-    str | None, option("S1,S2", "Steps to forecast; the default is a few steps after the last one.")
-]
-FailOn = Annotated[
-    str,
-    option(
-        "STATE",
-        "Mildest state that gives exit code 1: warning, or failing (failed counts too).",
-        check=one_of("warning", "failing"),
-    ),
-]
-Why = Annotated[
-    bool,
-    typer.Option(
-        "--why",
-        "-v",
-        help="Also print every check with its numbers, what to log, and how the log was read.",
-    ),
-]
-Json = Annotated[bool, flag("--json", "Print only JSON to standard output.")]
-FitLevel = Annotated[
-    float, option("SHARE", "Confidence level of the intervals, between 0 and 1.", check=proportion)
-]
-BandLevel = Annotated[
-    float, option("SHARE", "Coverage of the forecast bands, between 0 and 1.", check=proportion)
-]
-CalibrationTable = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "Scale the bands by this table instead, which groupwise-lab calibrate writes.",
-        "--calibration",
-    ),
-]
-EngineName = Annotated[
-    str | None,
-    option(
-        "NAME",
-        "Where the workers run: local (processes on this machine), ray or slurm.",
-        "--engine",
-        check=one_of(*ENGINES),
-    ),
-]
-Workers = Annotated[
-    int | None,
-    option(
-        "N",
-        "Number of workers at a time; the default is as many as fit.",
-        "--workers",
-        check=whole(1, 4096),
-    ),
-]
-WebhookAddress = Annotated[
-    str | None,
-    option(
-        "URL",
-        "Send each change of a run's state to this address: Slack, Discord or any server that "
-        "takes JSON; the default is $GROUPWISE_WEBHOOK.",
-        "--webhook",
-    ),
-]
-Level = Annotated[
-    float | None,
-    option(
-        "SHARE",
-        "Confidence level of the intervals; the default is that of saved components, or 0.95.",
-        check=proportion,
-    ),
-]
-
-
 @frozen
 class Opening:
     """How runs are to be opened."""
@@ -271,36 +159,60 @@ class Opening:
         return bool(self.asked)
 
 
-def _command_with_opening(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose `opening` is made of --set, --config and --column."""
-    signature = inspect.signature(command)
-    if "opening" not in signature.parameters:
-        return command
+_OPTIONS = {
+    (row["command"], row["parameter"]): row for row in table_rows("cli/options.tsv")
+}  # of one command, or of every command "*"
+_OPENS = {"settings": list[str] | None, "config": Path | None, "column": list[str] | None}
+
+
+def _check(text: str) -> Check | None:
+    """Return the check that a table spells: its name, and what it is given."""
+    name, *given = text.split(" ")
+    if name == "whole":
+        return whole(*map(int, given))
+    if name == "one_of":
+        return one_of(*given)
+    return {"finite": finite, "positive": positive, "proportion": proportion}.get(name)
+
+
+def _described(command: str, parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
+    """Return a parameter with what the table says of it, unless it says that itself."""
+    if get_origin(hint) is not Annotated:
+        row = _OPTIONS.get((command, parameter.name)) or _OPTIONS["*", parameter.name]
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            names, check = row["names"].split(), _check(row["check"])
+            about = option(row["metavar"] or None, row["about"], *names, check=check)
+        else:
+            about = argument(row["metavar"], row["about"])
+        hint = Annotated[hint, about]
+    return parameter.replace(annotation=hint)
+
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command with its options, whose `opening` is made of --set, --config and
+    --column.
+    """
 
     @wraps(command)
-    def with_options(
-        *, settings: list[str] | None, config: Path | None, column: list[str] | None, **given: Any
-    ) -> Any:
-        columns = pairs("--column", "NAME=COLUMN", column or ())
-        return command(
-            **given, opening=Opening(columns, pairs("--set", "KEY=VALUE", settings or ()), config)
-        )
+    def called(**given: Any) -> Any:
+        if "opening" in hints:
+            settings, config, column = map(given.pop, _OPENS)
+            columns = pairs("--column", "NAME=COLUMN", column or ())
+            settings = pairs("--set", "KEY=VALUE", settings or ())
+            given["opening"] = Opening(columns, settings, config)
+        return command(**given)
 
     hints, made = get_type_hints(command, include_extras=True), []
-    options = {"settings": Settings, "config": Config, "column": Column}
-    for name, parameter in signature.parameters.items():
-        if name == "opening":
-            made += [
-                parameter.replace(name=option, default=None, annotation=hint)
-                for option, hint in options.items()
-            ]
-        else:
-            made.append(parameter.replace(annotation=hints[name]))
-    with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {
-        parameter_made.name: parameter_made.annotation for parameter_made in made
-    } | {"return": hints["return"]}
-    return with_options
+    for name, parameter in inspect.signature(command).parameters.items():
+        of = _OPENS if name == "opening" else {name: hints[name]}
+        for own, hint in of.items():
+            default = None if name == "opening" else parameter.default
+            made.append(
+                _described(command.__name__, parameter.replace(name=own, default=default), hint)
+            )
+    called.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in made}
+    return called
 
 
 def judgement_of(record: RunRecord, until: float | None = None) -> Judgement:
@@ -478,7 +390,7 @@ def _loaded(module: str, name: str, about: str) -> Any:
 
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
     alone.command(name=name, help=about)(
-        _command_with_opening(getattr(importlib.import_module(module), name))
+        _with_options(getattr(importlib.import_module(module), name))
     )
     return typer.main.get_command(alone)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
 from groupwise.errors import InvalidArgumentError
@@ -18,51 +16,18 @@ _APART = "vs"
 
 
 def compare(
-    runs: Annotated[
-        list[Path],
-        cli.argument(
-            "RUN...",
-            "The runs to compare, each its own group, or one file with several runs; A1 A2 vs B1 "
-            "B2 compares two groups of runs.",
-        ),
-    ],
+    runs: list[Path],
     *,
-    by: Annotated[
-        str | None,
-        cli.option("KEY", "Group the runs by a setting, a column, or a part of their names."),
-    ] = None,
-    baseline: Annotated[
-        str | None,
-        cli.option(
-            "VALUE", "Value of --by to compare the others with; the default is the smallest."
-        ),
-    ] = None,
-    metric: cli.Metric = "reward",
-    until: cli.Until = None,
-    late: Annotated[
-        float,
-        cli.option(
-            "SHARE",
-            "Share of the steps, at the end, whose mean is compared as the level.",
-            check=cli.proportion,
-        ),
-    ] = 0.25,
-    reach: Annotated[
-        float | None,
-        cli.option(
-            "LEVEL",
-            "Speed is the step from which this level is kept; the default is half of the change.",
-        ),
-    ] = None,
-    level: cli.FitLevel = 0.95,
+    by: str | None = None,
+    baseline: str | None = None,
+    metric: str = "reward",
+    until: float | None = None,
+    late: float = 0.25,
+    reach: float | None = None,
+    level: float = 0.95,
     opening: cli.Opening,
-    why: Annotated[
-        bool,
-        typer.Option(
-            "--why", "-v", help="Also print the tests, the judgement of every run, and notes."
-        ),
-    ] = False,
-    as_json: cli.Json = False,
+    why: bool = False,
+    as_json: bool = False,
 ) -> None:
     """Did a run fail, and is the difference of the others real?
 

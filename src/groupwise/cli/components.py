@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
-
-import typer
+from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import free_target
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.scores.scores import Aggregation
 
 if TYPE_CHECKING:
     from groupwise.analysis.components import SavedComponents
@@ -22,89 +19,27 @@ _LEVEL = 0.95
 
 
 def components(
-    source: Annotated[Path, cli.argument("RUN|FILE", "The run, or a file of saved components.")],
+    source: Path,
     *,
-    model: Annotated[
-        Path | None,
-        cli.option(
-            "CHECKPOINT", "Folder of the checkpoint whose gradient scores are computed for the run."
-        ),
-    ] = None,
-    adapter: Annotated[
-        Path | None, cli.option("DIR", "Folder of a LoRA adapter for the model.")
-    ] = None,
-    groups: Annotated[
-        int | None,
-        cli.option(
-            "P", "Number of groups to compute scores for; the default is 64.", check=cli.whole(2)
-        ),
-    ] = None,
-    steps: Annotated[
-        str | None, cli.option("A:B", "First and last step whose completions are used.")
-    ] = None,
-    seed: Annotated[
-        int, cli.option("N", "Seed of the random sample of groups.", check=cli.whole(0))
-    ] = 0,
-    aggregation: Annotated[
-        str | None,
-        cli.option(
-            "NAME",
-            "How token losses are combined: sum (the default), sequence_mean or batch_token_mean.",
-            check=cli.one_of(*get_args(Aggregation)),
-        ),
-    ] = None,
-    layers: Annotated[
-        list[str] | None,
-        cli.option(
-            "PATTERN",
-            "Use only parameters with names like '*q_proj*'; head is a quick test. Repeatable.",
-        ),
-    ] = None,
-    sketch_width: Annotated[
-        int | None,
-        cli.option(
-            "K",
-            "Compress scores to K numbers; by default inner products are exact if memory allows.",
-            check=cli.whole(1),
-        ),
-    ] = None,
-    zero_mean: Annotated[
-        bool | None,
-        typer.Option(
-            "--zero-mean/--any-mean",
-            help="Whether scores average to zero within a prompt, as whole sums at the sampling "
-            "temperature do.",
-            show_default=False,
-        ),
-    ] = None,
-    precision: Annotated[
-        str | None,
-        cli.option(
-            "NAME",
-            "Precision of the model weights: float32 (the default) or bfloat16.",
-            check=cli.one_of("float32", "bfloat16", "float64"),
-        ),
-    ] = None,
-    engine: cli.EngineName = None,
-    workers: cli.Workers = None,
-    shards: Annotated[
-        int | None,
-        cli.option(
-            "S", "Number of pieces of work for the engine; the default is 64.", check=cli.whole(1)
-        ),
-    ] = None,
-    gpus_per_task: Annotated[
-        int | None,
-        cli.option("N", "Number of GPUs per worker; the default is none.", check=cli.whole(0)),
-    ] = None,
-    level: cli.Level = None,
-    output: Annotated[
-        Path | None,
-        cli.option("FILE", "File to save to; the default is beside the run.", "--output", "-o"),
-    ] = None,
+    model: Path | None = None,
+    adapter: Path | None = None,
+    groups: int | None = None,
+    steps: str | None = None,
+    seed: int = 0,
+    aggregation: str | None = None,
+    layers: list[str] | None = None,
+    sketch_width: int | None = None,
+    zero_mean: bool | None = None,
+    precision: str | None = None,
+    engine: str | None = None,
+    workers: int | None = None,
+    shards: int | None = None,
+    gpus_per_task: int | None = None,
+    level: float | None = None,
+    output: Path | None = None,
     opening: cli.Opening,
-    as_json: cli.Json = False,
-    force: Annotated[bool, cli.flag("--force", "Replace an existing file of components.")] = False,
+    as_json: bool = False,
+    force: bool = False,
 ) -> None:
     """Variance components of the gradient, from a run and its model."""
     from groupwise.analysis.components import (

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
 
 from groupwise.cli import app as cli
 
 
 def diagnose(
-    run: cli.RunArgument,
+    run: Path,
     *,
-    until: cli.Until = None,
-    running: Annotated[
-        bool,
-        cli.flag(
-            "--running",
-            "The run has not ended: wait longer before a dip or a flat start is called a problem.",
-        ),
-    ] = False,
-    why: cli.Why = False,
-    gpus: cli.Gpus = None,
-    price: cli.Price = None,
-    fail_on: cli.FailOn = "warning",
+    until: float | None = None,
+    running: bool = False,
+    why: bool = False,
+    gpus: int | None = None,
+    price: float | None = None,
+    fail_on: str = "warning",
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, 3 cannot tell."""
     from groupwise.diagnostics.judge import judge

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from groupwise.cli import app as cli
 from groupwise.examples import EXAMPLES, copy_example
 
 
 def example(
-    name: Annotated[
-        str | None,
-        cli.argument("[NAME]", "Name of the example run; without a name the runs are listed."),
-    ] = None,
+    name: str | None = None,
 ) -> int:
     """Copy an example run into this folder, to try a command on: healthy, failing and others."""
     if name is None:

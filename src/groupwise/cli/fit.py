@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
 
 from groupwise.cli import app as cli
 from groupwise.errors import InsufficientDataError
 
 
 def fit(
-    run: cli.RunArgument,
+    run: Path,
     *,
-    metric: cli.Metric = "reward",
-    law: Annotated[
-        str | None, cli.option("NAME", "Fit only this law; by default all laws compete.")
-    ] = None,
-    until: cli.Until = None,
-    level: cli.FitLevel = 0.95,
+    metric: str = "reward",
+    law: str | None = None,
+    until: float | None = None,
+    level: float = 0.95,
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Fit the laws to one metric: parameters with intervals, and what they mean."""
     from groupwise.analysis.fitted import fit_metric
@@ -40,15 +38,15 @@ def fit(
 
 
 def forecast(
-    run: cli.RunArgument,
+    run: Path,
     *,
-    metric: cli.Metric = "reward",
-    until: cli.Until = None,
-    at: cli.At = None,
-    level: cli.BandLevel = 0.9,
-    calibration: cli.CalibrationTable = None,
+    metric: str = "reward",
+    until: float | None = None,
+    at: str | None = None,
+    level: float = 0.9,
+    calibration: Path | None = None,
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
     from groupwise.analysis.fitted import ForecastRequest, fit_metric, no_forecast

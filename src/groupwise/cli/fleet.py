@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
 from groupwise.files import free_target, write_whole
@@ -17,36 +17,18 @@ _KINDS = {".csv": "table", ".html": "page"}
 
 
 def fleet(
-    paths: Annotated[
-        list[Path], cli.argument("PATH...", "Runs, or folders that contain runs at any depth.")
-    ],
+    paths: list[Path],
     *,
-    output: Annotated[
-        Path | None,
-        cli.option(
-            "FILE",
-            "Write the list as a table to this .csv file; --page writes a page.",
-            "--output",
-            "-o",
-        ),
-    ] = None,
-    page: Annotated[
-        Path | None,
-        cli.option("FILE", "Also write a page with the curve of every run and with filters."),
-    ] = None,
-    engine: cli.EngineName = "local",
-    workers: cli.Workers = None,
-    limit: Annotated[
-        float,
-        cli.option("SECONDS", "Time limit for reading and judging one run.", check=cli.positive),
-    ] = 120.0,
-    fail_on: cli.FailOn = "warning",
+    output: Path | None = None,
+    page: Path | None = None,
+    engine: str | None = "local",
+    workers: int | None = None,
+    limit: float = 120.0,
+    fail_on: str = "warning",
     opening: cli.Opening,
-    as_json: cli.Json = False,
-    force: Annotated[
-        bool, cli.flag("--force", "Overwrite a file that is no page of fleet.")
-    ] = False,
-    webhook: cli.WebhookAddress = None,
+    as_json: bool = False,
+    force: bool = False,
+    webhook: str | None = None,
 ) -> int:
     """Judge every run below some folders, worst first.
 

@@ -18,15 +18,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from groupwise import __version__
-from groupwise.cli import app as cli
 from groupwise.cli.app import DEFECT, PROGRAM, REFUSED, pairs
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import frozen, to_json
+from groupwise.plain import Words, frozen, to_json
 from groupwise.wording import clean
 
 BRIEF, DETAILED = 4000, 200_000  # bytes of an answer
@@ -48,7 +47,7 @@ class Tool:
 
     name: str
     about: str  # a sentence
-    takes: tuple[str, ...]  # names of ARGUMENTS; the first is needed
+    takes: Words  # names of ARGUMENTS; the first is needed
 
 
 _ROWS = list(table_rows("cli/tools.tsv"))
@@ -246,9 +245,7 @@ _ABOUT = (
 
 
 def mcp(
-    folders: Annotated[
-        list[Path], cli.argument("FOLDER...", "The folders whose runs an agent may ask about.")
-    ],
+    folders: list[Path],
 ) -> None:
     """Serve these answers to an agent over standard input and output; write nothing."""
     served = Folders(folders)

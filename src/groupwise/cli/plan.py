@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -16,18 +16,13 @@ if TYPE_CHECKING:
 
 
 def plan(
-    source: Annotated[Path, cli.argument("RUN|FILE", "The run, or a file of saved components.")],
+    source: Path,
     *,
-    budget: Annotated[
-        float | None,
-        cli.option("N", "Rollouts of one optimiser step; the default is those of the run."),
-    ] = None,
-    group_size: Annotated[
-        int | None, cli.option("G", "Group size to compare with; the default is that of the run.")
-    ] = None,
-    level: cli.Level = None,
+    budget: float | None = None,
+    group_size: int | None = None,
+    level: float | None = None,
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Safe group size and number of prompts for a budget, and the price of the size in use.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
@@ -18,47 +18,18 @@ if TYPE_CHECKING:
 
 
 def probe(
-    run: cli.RunArgument,
-    name: Annotated[
-        str | None,
-        cli.argument(
-            "[NAME]",
-            "Experiment to run: regrade, rescore or resample; without a name they are listed.",
-        ),
-    ] = None,
+    run: Path,
+    name: str | None = None,
     *,
-    function: Annotated[
-        str,
-        cli.option(
-            "MODULE:NAME", "Your reward function, with TRL's signature; it runs on this machine."
-        ),
-    ] = "",
-    model: Annotated[
-        Path | None,
-        cli.option("CHECKPOINT", "Checkpoint that should have sampled the completions."),
-    ] = None,
-    reference: Annotated[
-        Path | None,
-        cli.option("CHECKPOINT", "Folder of the initial policy, or of an earlier checkpoint."),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        cli.option(
-            "FILE", "JSON lines of prompts with the extra columns that the reward function needs."
-        ),
-    ] = None,
-    rollouts: Annotated[
-        int | None,
-        cli.option("N", "Number of completions to use.", "-n", check=cli.whole(2, 100_000)),
-    ] = None,
-    seconds: Annotated[
-        float, cli.option("S", "Time limit for the reward function.", check=cli.positive)
-    ] = 60.0,
-    seed: Annotated[
-        int, cli.option("N", "Seed that chooses the completions.", check=cli.whole(0))
-    ] = 1,
+    function: str = "",
+    model: Path | None = None,
+    reference: Path | None = None,
+    data: Path | None = None,
+    rollouts: int | None = None,
+    seconds: float = 60.0,
+    seed: int = 1,
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Which experiment of minutes tells tied causes apart; with its name, make it."""
     from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe

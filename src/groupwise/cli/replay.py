@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
 
 from groupwise.cli import app as cli
 
 
 def replay(
-    run: cli.RunArgument,
+    run: Path,
     *,
-    seed: Annotated[
-        int,
-        cli.option(
-            "N", "Seed of the order in which early stopping sees the rollouts.", check=cli.whole(0)
-        ),
-    ] = 0,
+    seed: int = 0,
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """What the run would have cost under other choices, by its logged rewards."""
     from groupwise.analysis.replay import replay_run

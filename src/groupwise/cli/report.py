@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from groupwise.cli import app as cli
 from groupwise.files import free_target, write_whole
@@ -13,35 +12,20 @@ HELD = 100  # completions of all runs of a page together
 
 
 def report(
-    runs: cli.Runs,
+    runs: list[Path],
     *,
-    output: Annotated[
-        Path | None,
-        cli.option(
-            "FILE",
-            "File to write; the default is groupwise-report.html in this folder.",
-            "--output",
-            "-o",
-        ),
-    ] = None,
-    metric: cli.Metric = "reward",
-    until: cli.Until = None,
-    at: cli.At = None,
-    level: cli.BandLevel = 0.9,
+    output: Path | None = None,
+    metric: str = "reward",
+    until: float | None = None,
+    at: str | None = None,
+    level: float = 0.9,
     opening: cli.Opening,
-    completions: Annotated[
-        int,
-        cli.option(
-            "N",
-            "Number of completions whose texts the page contains; 0 for none.",
-            check=cli.whole(0, HELD),
-        ),
-    ] = HELD,
-    gpus: cli.Gpus = None,
-    price: cli.Price = None,
-    fail_on: cli.FailOn = "warning",
-    as_json: cli.Json = False,
-    force: Annotated[bool, cli.flag("--force", "Overwrite an existing page.")] = False,
+    completions: int = HELD,
+    gpus: int | None = None,
+    price: float | None = None,
+    fail_on: str = "warning",
+    as_json: bool = False,
+    force: bool = False,
 ) -> int:
     """Write one page on one or several runs, and how each stands here.
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from groupwise.cli import app as cli
 
 
 def stability(
-    run: cli.RunArgument,
+    run: Path,
     *,
-    metric: cli.Metric = "reward",
-    until: cli.Until = None,
-    level: cli.FitLevel = 0.95,
+    metric: str = "reward",
+    until: float | None = None,
+    level: float = 0.95,
     opening: cli.Opening,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """How far a run is from the instability that its reward shows.
 

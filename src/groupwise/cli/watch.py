@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
@@ -13,43 +13,23 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 if TYPE_CHECKING:
     from groupwise.integrations.alerts import Webhook
 
-_port = cli.whole(0, 65535)
 _MOST_RUNS = 100
 
 
 def watch(
-    runs: cli.Runs,
+    runs: list[Path],
     *,
-    port: Annotated[
-        int | None,
-        cli.option(
-            "N",
-            "Port of the page; 0 takes any free port. The default is 8750, or the next free port.",
-            check=_port,
-        ),
-    ] = None,
-    metric: cli.Metric = "reward",
-    level: cli.BandLevel = 0.9,
-    once: Annotated[
-        bool,
-        cli.flag(
-            "--once",
-            "Print how each run is doing and stop, without a page; exit codes as for diagnose.",
-        ),
-    ] = False,
-    running: Annotated[
-        bool,
-        cli.flag(
-            "--running",
-            "With --once: treat the runs as unfinished, so that a dip is given more time.",
-        ),
-    ] = False,
-    gpus: cli.Gpus = None,
-    price: cli.Price = None,
-    fail_on: cli.FailOn = "warning",
+    port: int | None = None,
+    metric: str = "reward",
+    level: float = 0.9,
+    once: bool = False,
+    running: bool = False,
+    gpus: int | None = None,
+    price: float | None = None,
+    fail_on: str = "warning",
     opening: cli.Opening,
-    as_json: cli.Json = False,
-    webhook: cli.WebhookAddress = None,
+    as_json: bool = False,
+    webhook: str | None = None,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
     from groupwise.integrations.alerts import webhook_of

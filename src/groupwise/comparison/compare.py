@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtri, nctdtr, ndtr, stdtr
 
-from groupwise.arrays import Flags, Float, floats, mean_around, median
+from groupwise.arrays import Ends, Flags, Float, floats, mean_around, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.observations import NoisePosterior, noise_posterior
@@ -235,7 +235,7 @@ def local_spread(residual_T: Float) -> Float:
     return np.maximum(local, 0.2 * math.sqrt(float((residual_T**2).mean())))
 
 
-def within(interval: Interval, bounds: tuple[float, float]) -> Interval:
+def within(interval: Interval, bounds: Ends) -> Interval:
     """Cut an interval to the range that its quantity cannot leave.
 
     A truth that lies in the range is covered by the cut interval exactly where the whole one covers
@@ -675,7 +675,7 @@ class Question:
     # whether the metric is to rise, as a reward is; then there is no time to a level that it falls
     # to
     rises: bool = False
-    bounds: tuple[float, float] = (
+    bounds: Ends = (
         -math.inf,
         math.inf,
     )  # the range of the metric; infinite where it is not known
@@ -729,7 +729,7 @@ def group_comparison(groups: Curves, question: Question, rng: np.random.Generato
     )
 
 
-def _common_steps(groups: Curves) -> tuple[float, float]:
+def _common_steps(groups: Curves) -> Ends:
     """The first and the last step that all runs have."""
     if len(groups) < 2 or not all(groups):
         raise InvalidArgumentError(

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, Places
+from groupwise.arrays import Ends, Float, Places
 from groupwise.diagnostics.falls import decline_of, fall_of, level_changes
 from groupwise.diagnostics.judgement import (
     NEEDED,
@@ -41,7 +41,7 @@ from groupwise.diagnostics.judgement import (
     stated,
 )
 from groupwise.diagnostics.numerics import SOON
-from groupwise.diagnostics.signals import Ends, Evidence, gained_since, reach_of, stands_since
+from groupwise.diagnostics.signals import Evidence, gained_since, reach_of, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
@@ -50,7 +50,6 @@ from groupwise.plain import Plain, Words, frozen
 from groupwise.record.run import ProbeResult, RunRecord
 from groupwise.wording import clean, count, ranged, short
 
-NAME = "probes"
 # The chance from which a cause is likely, and below which one is left out; bits worth one.
 LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
 
@@ -228,10 +227,10 @@ def probes(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
     results = [*results_of(evidence).values()]
     if not results:
-        return not_logged(NAME, "no experiment was made of this change")
+        return not_logged("no experiment was made of this change")
     facts = stated(*(outcome.fact for outcome in map(outcome_of, results) if outcome))
     message = "; ".join(map(said, results))
-    return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
+    return Finding(Status.INFO, message, results[-1].step, facts=facts)
 
 
 def results_of(evidence: Evidence) -> dict[str, ProbeResult]:

@@ -84,15 +84,14 @@ def concentration(evidence: Evidence) -> Finding:
                 f"there are {count(rows, 'row')} of entropy or of groups of completions; "
                 f"{FEWEST_ROWS} are needed"
             )
-            return not_logged(NAME, few, "more training steps")
+            return not_logged(few, "more training steps")
         return not_logged(
-            NAME, said or "the log contains neither entropy nor the texts of the completions", LOG
+            said or "the log contains neither entropy nor the texts of the completions", LOG
         )
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
         return no_sign(
-            NAME,
             f"No sign of a problem: the entropy is {short(end_levels(entropy)[1])} nats a token.",
         )
     step, value = entropy.step_at(onset), exactly(median(left[onset:]))
@@ -106,7 +105,7 @@ def concentration(evidence: Evidence) -> Finding:
     if _at_the_top(evidence, step):
         message = f"{said}, with the reward at its maximum"
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
-        return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
+        return Finding(Status.INFO, message, step, value, SPENT, facts=facts)
     flat = evidence.reward is not None and not gained_since(evidence, step)
     alike = _have_become_alike(evidence, step, same_answers(evidence))
     status = _gravity(evidence, step, value.value, flat=flat, alike=alike)
@@ -115,7 +114,7 @@ def concentration(evidence: Evidence) -> Finding:
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     signs = (Sign("entropy", step, near, now, words, step, usual=first),)
-    return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
+    return Finding(status, message, step, value, SPENT, signs=signs, facts=facts)
 
 
 def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:
@@ -259,7 +258,7 @@ def _by_answers(evidence: Evidence, same: NoisyMetric) -> Finding:
     if onset is None:
         share = 100 * same.late
         return no_sign(
-            NAME, f"{share:.0f} % of the pairs of completions of one prompt are the same text."
+            f"{share:.0f} % of the pairs of completions of one prompt are the same text."
         )
     step, value = same.step_at(onset), same.mean(slice(onset, None))
     status, fact = Status.CRITICAL, Fact.ENTROPY_GONE
@@ -269,10 +268,10 @@ def _by_answers(evidence: Evidence, same: NoisyMetric) -> Finding:
         f"{100 * value.value:.0f} % of the pairs of completions of a prompt are the same text "
         f"from step {step:,} on"
     )
-    return Finding(NAME, status, message, step, value, 0.5, facts=(fact,))
+    return Finding(status, message, step, value, 0.5, facts=(fact,))
 
 
-TRUNCATION, REPETITION, TRUNCATED = "truncation", "repetition", "truncated_rewards"
+TRUNCATION = "truncation"
 LOG_CUT = (
     "the share of truncated completions (TRL: completions/clipped_ratio; verl: "
     "response_length/clip_ratio)"
@@ -310,11 +309,11 @@ def truncation(evidence: Evidence) -> Finding:
         return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
     if length is None or len(length) < FEWEST_ROWS:
         said = "the log contains neither length nor the share of truncated completions"
-        return not_logged(TRUNCATION, said, LOG_CUT)
+        return not_logged(said, LOG_CUT)
     first, last = end_levels(length)
     said = f"the completions are {short(last)} tokens long; they were {short(first)} at first."
     finding = _by_rows(length) or _by_limit(evidence, length)
-    return finding or no_sign(TRUNCATION, f"No sign of a problem: {said}")
+    return finding or no_sign(f"No sign of a problem: {said}")
 
 
 def _by_rise(evidence: Evidence, cut: NoisyMetric) -> Finding | None:
@@ -345,7 +344,7 @@ def _by_rise(evidence: Evidence, cut: NoisyMetric) -> Finding | None:
         f"{percent(mean)} of the completions are truncated from step {step:,} on "
         f"({percent(first)} before), and the reward falls at the end ({arrow(*ends)} in all)"
     )
-    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
+    return by_sign(Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 
 def _by_share(cut: NoisyMetric) -> Finding:
@@ -360,7 +359,6 @@ def _by_share(cut: NoisyMetric) -> Finding:
         return _throughout(message, whole)
     if onset is None or late.value <= HALF:
         return no_sign(
-            TRUNCATION,
             f"No sign of a problem: {percent(end_levels(cut)[1])} of the last completions are "
             "truncated.",
         )
@@ -378,13 +376,13 @@ def _by_share(cut: NoisyMetric) -> Finding:
     )
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
-    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, *facts)
+    return by_sign(Status.WARNING, message, sign, HALF, *facts)
 
 
 def _throughout(message: str, value: Interval) -> Finding:
     """Report truncation from the start; where hardly any ends by itself the end may be missing."""
     facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if value.value >= _NEARLY_ALL else _LIKELY
-    return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=facts)
+    return Finding(Status.WARNING, message, None, value, HALF, facts=facts)
 
 
 def _with_paid(finding: Finding, reward: NoisyMetric | None, cut: NoisyMetric) -> Finding:
@@ -439,7 +437,7 @@ def _by_rows(length: NoisyMetric) -> Finding | None:
         f"the mean length is its maximum of {most:,.0f} tokens in {100 * share.value:.0f} "
         f"% of the last {late.size} rows, so completions are truncated"
     )
-    return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
+    return Finding(Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
 
 def _by_limit(evidence: Evidence, length: NoisyMetric) -> Finding | None:
@@ -454,7 +452,6 @@ def _by_limit(evidence: Evidence, length: NoisyMetric) -> Finding | None:
         f"the completions average {short(late.value)} tokens{since}; the limit is {short(limit)}"
     )
     return Finding(
-        TRUNCATION,
         Status.WARNING,
         message,
         step,
@@ -468,11 +465,11 @@ def repetition(evidence: Evidence) -> Finding:
     """Look for completions that have come to repeat themselves."""
     share, texts = evidence.quantity("repetition_share"), read_completions(evidence)
     if share is None and texts is None:
-        return not_logged(REPETITION, "The texts of the completions are not in the log.", LOG_TEXTS)
+        return not_logged("The texts of the completions are not in the log.", LOG_TEXTS)
     if texts is not None:
         loops = list(_loops(texts))
         if not loops:
-            return no_sign(REPETITION, "No completion is long enough to check for repetition.")
+            return no_sign("No completion is long enough to check for repetition.")
         share = share_of(*zip(*loops, strict=True))
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
@@ -483,7 +480,7 @@ def repetition(evidence: Evidence) -> Finding:
             f"{percent(whole)} of the checked completions repeat themselves, in "
             f"{count(len(share), 'step')}."
         )
-        return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
+        return Finding(Status.INFO if some else Status.NONE, said)
     step, late = share.step_at(row), share.level_from(row)
     before = share.level_until(row) if row else None
     was, words = "", f"{percent(late)} of completions repeat themselves"
@@ -491,9 +488,8 @@ def repetition(evidence: Evidence) -> Finding:
         was, words = f", against {percent(before)} before", f"{words} (was {percent(before)})"
     message = f"{percent(late)} of the completions repeat themselves from step {step:,} on{was}."
     if row == 0 and rose_since(evidence, step):
-        return Finding(REPETITION, Status.INFO, message, step, exactly(late), LOOPS)
+        return Finding(Status.INFO, message, step, exactly(late), LOOPS)
     return by_sign(
-        REPETITION,
         Status.WARNING,
         message,
         Sign("repetition", step, before, late, words),
@@ -521,7 +517,6 @@ def truncated(evidence: Evidence) -> Finding:
     cut = None if graded is None else _cut(evidence, graded)
     if graded is None or cut is None:
         return not_logged(
-            TRUNCATED,
             "The log does not say which completions were truncated and what each of them earned.",
             LOG_ENDS,
         )
@@ -529,7 +524,6 @@ def truncated(evidence: Evidence) -> Finding:
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
         return no_sign(
-            TRUNCATED,
             f"No sign of a problem: {count(many, 'completion')} of {len(cut):,} were truncated.",
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
@@ -542,7 +536,7 @@ def truncated(evidence: Evidence) -> Finding:
         f"{got:,} of {many:,} truncated completions earn reward, and {whole:,} of {ended:,} others"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
-        return no_sign(TRUNCATED, f"No sign of a problem: {said}.")
+        return no_sign(f"No sign of a problem: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
     sign = Sign(
         "truncated_reward",
@@ -551,7 +545,7 @@ def truncated(evidence: Evidence) -> Finding:
         share,
         f"{percent(share)} of truncated completions earn reward",
     )
-    return by_sign(TRUNCATED, Status.WARNING, f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
+    return by_sign(Status.WARNING, f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
 
 
 def _cut(evidence: Evidence, graded: pl.DataFrame) -> pl.Series | None:

@@ -15,13 +15,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
-from groupwise.arrays import Float, Whole, median, moving_mean, row_after
+from groupwise.arrays import Ends, Float, Whole, median, moving_mean, row_after
 from groupwise.diagnostics.judgement import Fact, Sign
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
     WARNING,
-    Ends,
     Evidence,
     NoisyMetric,
     alarm,

@@ -94,7 +94,7 @@ def reward_hacking(evidence: Evidence) -> Finding:
     """
     reward, functions = together(evidence)
     if reward is None:
-        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
+        return not_logged(evidence.no_reward, LOG_REWARD)
     weights, pairs = weights_of(evidence), pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
@@ -117,9 +117,8 @@ def reward_hacking(evidence: Evidence) -> Finding:
     if pair is None:
         held_out = evidence.held_out
         if held_out is not None and _scales(reward.value_T, held_out.value_T) is None:
-            return not_logged(NAME, OTHER_UNITS, LOG_UNITS)
+            return not_logged(OTHER_UNITS, LOG_UNITS)
         return not_logged(
-            NAME,
             "the log has fewer than 5 rows of a held-out or true reward, so a rise of the "
             "reward cannot be separated from reward hacking",
             LOG,
@@ -128,7 +127,7 @@ def reward_hacking(evidence: Evidence) -> Finding:
     moved = "The training reward has not changed by more than four standard errors"
     if coupling is not None:
         moved = f"The held-out reward gained {number(coupling.value)} times what training did"
-    return no_sign(NAME, f"{moved} ({pair.name}).")
+    return no_sign(f"{moved} ({pair.name}).")
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -392,7 +391,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
     fact = Fact.HELD_OUT_FALLS_AS_TRAINING_RISES if rose else Fact.HELD_OUT_FALLS_ALONE
     return Finding(
-        NAME, Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), facts=(fact,)
+        Status.WARNING, message, step, lost, -DECLINED * height, signs=(sign,), facts=(fact,)
     )
 
 
@@ -548,7 +547,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
         f"Since step {step:,} the training reward rises while {pair.held_out_name} is flat: "
         f"{arrow(before, best, last)}. This is what overfitting looks like."
     )
-    return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
+    return Finding(Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
 
 
 def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str = "") -> Finding:
@@ -571,7 +570,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         ratio += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
-    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)
+    return Finding(status, message, since, coupling, TRANSFER, signs=signs)
 
 
 def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
@@ -711,7 +710,7 @@ def _apart(
         why = "the function for the task earns nothing" if wanted else "that function earns nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     change, facts = other.change(*sixths(other)), (Fact.COLUMNS_PART,)
-    return Finding(NAME, Status.WARNING, message, step, change, 0.0, signs=signs, facts=facts)
+    return Finding(Status.WARNING, message, step, change, 0.0, signs=signs, facts=facts)
 
 
 def _one_earns_all(

@@ -94,10 +94,10 @@ def unstable_training(evidence: Evidence) -> Finding:
     """Look for swings, a policy that comes apart, and degenerate importance weights."""
     reward = evidence.reward
     if reward is None:
-        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
+        return not_logged(evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_SWUNG:
         said = f"{count(len(reward), 'row')} of reward cannot separate an oscillation from noise"
-        return not_logged(NAME, said, f"the reward of at least {FEWEST_SWUNG} steps")
+        return not_logged(said, f"the reward of at least {FEWEST_SWUNG} steps")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
@@ -109,7 +109,7 @@ def unstable_training(evidence: Evidence) -> Finding:
             if order is None
             else f" except with the order of the data, with a period of {order.period} rows"
         )
-        return no_sign(NAME, f"No sign of a problem: the reward does not oscillate{round_}.")
+        return no_sign(f"No sign of a problem: the reward does not oscillate{round_}.")
     # A growing swing, or a fall that is there to stay, makes it critical.
     harmed = fall is not None and settled(evidence, reward, fall)
     return replace(
@@ -144,7 +144,6 @@ def _swinging(reward: NoisyMetric, order: DataOrder | None) -> Finding | None:
         f"the reward keeps oscillating by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     )
     return Finding(
-        NAME,
         Status.CRITICAL if harm else Status.WARNING,
         said,
         reward.step_at(onset_of(reward.value_T, swing.period)),
@@ -189,7 +188,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     said = f"entropy {arrow(before, peak)} nats a token{meanwhile}"
     step = entropy.step_at(row)
     signs = (moved("entropy", step, before, peak),)
-    return Finding(NAME, Status.WARNING, said, step, value, times, signs=signs)
+    return Finding(Status.WARNING, said, step, value, times, signs=signs)
 
 
 def _weights(evidence: Evidence, reward: NoisyMetric, fall: Fall | None) -> Finding | None:
@@ -204,7 +203,7 @@ def _weights(evidence: Evidence, reward: NoisyMetric, fall: Fall | None) -> Find
             near = fall is not None and fall.row - reward.at(step) <= max(8, len(reward) // 6)
             facts = (Fact.FEW_WEIGHTS_COUNT,) if near else ()
             said = f"the {words}, {signal.column}, is {much}{of}"
-            return Finding(NAME, Status.WARNING, said, step, exactly(mean), limit, facts=facts)
+            return Finding(Status.WARNING, said, step, exactly(mean), limit, facts=facts)
     return None
 
 
@@ -259,8 +258,8 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, NoisyMetric] | None:
     return None
 
 
-COLLAPSE, LOST = "collapse", "lost"
-OF_REWARD = (COLLAPSE, LOST)  # checks that tell of a reward that fell
+COLLAPSE = "collapse"
+OF_REWARD = (COLLAPSE, "lost")  # checks that tell of a reward that fell
 # Completions of a tenth of their length are no longer the same answers; healthy public runs
 # shortened to a quarter at most.
 _TENTH = 0.1
@@ -273,19 +272,19 @@ _CLEARLY = 1.96
 def lost(evidence: Evidence) -> Finding:
     """Look for a reward that its last three rows have lost, all of it or with other answers."""
     if lost_rows(evidence) is None:
-        return no_sign(LOST, "No sign of a problem.")
+        return no_sign("No sign of a problem.")
     change, floor = level_changes(evidence)["reward"], reward_floor(evidence)
     (before, after), sign = change.ends, moved("reward", change.first, *change.ends)
     falling = after - floor > HALF * (before - floor)
     message = f"{sign.words}, {'falling' if falling else 'lost'} since step {sign.step:,}"
-    return by_sign(LOST, Status.CRITICAL, message, sign, before, Fact.FALL_AT_ONCE)
+    return by_sign(Status.CRITICAL, message, sign, before, Fact.FALL_AT_ONCE)
 
 
 def collapse(evidence: Evidence) -> Finding:
     """Look for a collapse of the reward, of a reward function, or of the answers themselves."""
     reward = evidence.reward
     if reward is None:
-        return not_logged(COLLAPSE, evidence.no_reward, LOG_REWARD)
+        return not_logged(evidence.no_reward, LOG_REWARD)
     falls = list(_falls(evidence))
     last = sorted(
         (item for item in falls if item[2].lasts),
@@ -327,8 +326,8 @@ def _held(evidence: Evidence, reward: NoisyMetric) -> Finding:
             )
         elif not moves:
             said = f"the reward is {short(reward.value_T[0])} in all rows: no level to fall from"
-        return not_logged(COLLAPSE, said, log if moves else "")
-    return no_sign(COLLAPSE, "No sign of a problem: the reward did not fall for good.")
+        return not_logged(said, log if moves else "")
+    return no_sign("No sign of a problem: the reward did not fall for good.")
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, NoisyMetric, Fall]]:
@@ -388,16 +387,14 @@ def _collapsed(evidence: Evidence, name: str, signal: NoisyMetric, fall: Fall) -
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
     )
-    return Finding(
-        COLLAPSE, status, message, step, lost, HALF, advice=advice, signs=signs, facts=facts
-    )
+    return Finding(status, message, step, lost, HALF, advice=advice, signs=signs, facts=facts)
 
 
 def _recovered(name: str, signal: NoisyMetric, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step, levels = signal.step_at(fall.row), arrow(fall.height, fall.end)
     message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back later"
-    return Finding(COLLAPSE, Status.INFO, message, step, fall.lost, HALF)
+    return Finding(Status.INFO, message, step, fall.lost, HALF)
 
 
 def _decline(evidence: Evidence) -> Finding | None:
@@ -421,7 +418,7 @@ def _decline(evidence: Evidence) -> Finding | None:
         most = -HALF * (height - reward_floor(evidence))
         if level.change(decline.best, slice(decline.end, None)).high < most:
             status = Status.CRITICAL
-    return Finding(COLLAPSE, status, message, step, after, height, advice=advice, facts=(fact,))
+    return Finding(status, message, step, after, height, advice=advice, facts=(fact,))
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -446,7 +443,6 @@ def _shortened(evidence: Evidence) -> Finding | None:
     sign = Sign("completion_length", step, before, end, words)
     advice = "read the completions: very short ones may still earn a reward"
     return Finding(
-        COLLAPSE,
         Status.CRITICAL,
         message,
         step,
@@ -458,7 +454,6 @@ def _shortened(evidence: Evidence) -> Finding | None:
     )
 
 
-RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
 # checkpoint.
 _NOTES = (
@@ -519,12 +514,12 @@ def restart(evidence: Evidence) -> Finding:
             words = ", ".join(sign.words for sign in jumps[:3])
             message = f"{restart.said} at step {restart.step:,}, and these signals jumped: {words}."
             facts = (Fact.RESTART_JUMP,)
-            return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
+            return Finding(Status.WARNING, message, restart.step, signs=jumps, facts=facts)
     if not restarts or restarts[0].unsure:
-        return no_sign(RESTART, "No sign of a restart during the run.")
+        return no_sign("No sign of a restart during the run.")
     step = restarts[0].step
     message = f"{restarts[0].said} at step {step:,}, and no signal jumped there."
-    return Finding(RESTART, Status.INFO, message, step)
+    return Finding(Status.INFO, message, step)
 
 
 def _restarts(evidence: Evidence) -> Iterator[_Restart]:

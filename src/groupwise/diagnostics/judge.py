@@ -343,7 +343,7 @@ def _of_gradient(look: Look, step: int) -> Signs:
     """The signs of a gradient that had exploded when numbers ended, unless the reward has clearly
     risen since.
     """
-    gradient = look.answers[numerics.GRADIENT]
+    gradient = look.answers["gradient"]
     if gradient.step is None or gradient.step >= step:
         return ()
     return () if numerics.rose_since(look.evidence, gradient.step) else gradient.signs
@@ -427,38 +427,38 @@ _SURELY, _BEYOND_DOUBT = 3.0, 10.0
 _MOST = 0.6
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows
 # from it.
-CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
-    zero_variance.groups_of_one,
-    numerics.finite,
-    numerics.pace,
-    instability.collapse,
-    instability.lost,
-    verifier.broken_verifier,
-    hacking.reward_hacking,
-    learning.zero_learning_rate,
-    numerics.updates,
-    instability.unstable_training,
-    completions.concentration,
-    zero_variance.zero_variance_groups,
-    numerics.sampler,
-    numerics.divergence,
-    numerics.gradient,
-    completions.truncation,
-    verifier.reward_functions,
-    completions.repetition,
-    completions.truncated,
-    numerics.staleness,
-    instability.restart,
-    numerics.discards,
-    numerics.router,
-    verifier.tools,
-    verifier.environments,
-    verifier.infrastructure,
-    verifier.time_limit,
-    verifier.tool_use,
-    numerics.update,
-    numerics.crash,
-)
+CHECKS: dict[str, Callable[[Evidence], Finding]] = {
+    "groups_of_one": zero_variance.groups_of_one,
+    numerics.FINITE: numerics.finite,
+    "pace": numerics.pace,
+    instability.COLLAPSE: instability.collapse,
+    "lost": instability.lost,
+    verifier.NAME: verifier.broken_verifier,
+    hacking.NAME: hacking.reward_hacking,
+    "learning_rate": learning.zero_learning_rate,
+    "updates": numerics.updates,
+    instability.NAME: instability.unstable_training,
+    completions.NAME: completions.concentration,
+    zero_variance.NAME: zero_variance.zero_variance_groups,
+    "sampler_mismatch": numerics.sampler,
+    "divergence": numerics.divergence,
+    "gradient": numerics.gradient,
+    completions.TRUNCATION: completions.truncation,
+    "reward_functions": verifier.reward_functions,
+    "repetition": completions.repetition,
+    "truncated_rewards": completions.truncated,
+    "staleness": numerics.staleness,
+    "restart": instability.restart,
+    "discards": numerics.discards,
+    "router_load": numerics.router,
+    "tool_failures": verifier.tools,
+    "environments": verifier.environments,
+    "infrastructure": verifier.infrastructure,
+    "time_limit": verifier.time_limit,
+    "tool_use": verifier.tool_use,
+    "update": numerics.update,
+    numerics.CRASH: numerics.crash,
+}
 # Checks whose finding may be what success looks like: no alarm where the cause is only possible.
 _HARMLESS = (completions.NAME, zero_variance.NAME)
 # A check, and the facts of others that explain what it finds.
@@ -472,8 +472,8 @@ _ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED, Fact.REWARD_NOT_FINITE_AT_TIMES}
 # Checks of one quantity, which are more than "no sign of a problem" where its move or the advice
 # tells it.
 _QUANTITIES = {
-    numerics.DIVERGENCE: "kl",
-    numerics.MISMATCH: "sampler_mismatch",
+    "divergence": "kl",
+    "sampler_mismatch": "sampler_mismatch",
     zero_variance.NAME: Fact.GROUPS_ALIKE.name,
 }
 _RANK = [Status.CRITICAL, Status.WARNING, Status.INFO, Status.NONE, Status.NOT_LOGGED]
@@ -500,10 +500,16 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
     return judged(Evidence(record, ended=has_ended(record) if ended is None else ended))
 
 
+def _answers(evidence: Evidence) -> dict[str, Finding]:
+    """The answer of each check by its name."""
+    probed = evidence.record.probes and evidence.record.probes.results
+    checks = CHECKS | ({"probes": causes.probes} if probed else {})
+    return {name: replace(check(evidence), check=name) for name, check in checks.items()}
+
+
 def judged(evidence: Evidence) -> Judgement:
     """Judge evidence that is at hand."""
-    probed = [causes.probes] if evidence.record.probes and evidence.record.probes.results else []
-    answers = {answer.check: answer for answer in (check(evidence) for check in (*CHECKS, *probed))}
+    answers = _answers(evidence)
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK.index(answer.status))
     # An error that ended the run is said beside what the reward does, and tells nothing of it.

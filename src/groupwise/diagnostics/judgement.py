@@ -217,7 +217,7 @@ class Fact(StrEnum):
 
 
 # The quantities of which one must be logged for a fact to be shown absent.
-NEEDED: Mapping[Fact, tuple[str, ...]] = {
+NEEDED: Mapping[Fact, Words] = {
     Fact[row["fact"]]: tuple(row["quantities"].split())
     for row in table_rows("diagnostics/facts.tsv")
 }
@@ -248,7 +248,7 @@ class Action(Plain):
     kind: str
     factor: float | None
     value: float | None
-    settings: tuple[str, ...]
+    settings: Words
     words: str
     missing: str
 
@@ -436,12 +436,12 @@ class Cause(Plain):
     KEYS = ("certainty", "names", "log")
 
     certainty: Certainty = Certainty.NONE
-    names: tuple[str, ...] = ()
-    log: tuple[str, ...] = ()
-    keys: tuple[str, ...] = field(default=(), compare=False)
+    names: Words = ()
+    log: Words = ()
+    keys: Words = field(default=(), compare=False)
     by: str = ""
     probe: str = ""
-    rivals: tuple[str, ...] = field(default=(), compare=False)
+    rivals: Words = field(default=(), compare=False)
     moves: Set[str] = field(default=frozenset(), compare=False)
 
     @property
@@ -493,7 +493,7 @@ class Cost(Plain):
     KEYS = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
-    def parts(self) -> tuple[str, ...]:
+    def parts(self) -> Words:
         """The same in words, but for GPUs: "125 of 200 steps (62 %) since the first sign",
         "4,000 rollouts", "2 h".
         """
@@ -523,7 +523,6 @@ class Finding(Plain):
     """What one check answers.
 
     Args:
-        check: its name.
         status: none, info, warning, critical or not_logged.
         message: the answer, a sentence with its number.
         step: from which it holds; None where it holds throughout or has no place.
@@ -534,6 +533,7 @@ class Finding(Plain):
         signs: signals that moved.
         facts: what it states of the run from its step on, by which causes are told.
         column: the log's own key that it is about, where it is about one alone.
+        check: its name.
 
     Example:
         >>> from groupwise import judge
@@ -545,7 +545,6 @@ class Finding(Plain):
 
     KEYS = ("check", "status", "step", "value", "limit", "message")
 
-    check: str
     status: Status
     message: str
     step: int | None = None
@@ -556,6 +555,7 @@ class Finding(Plain):
     signs: tuple[Sign, ...] = ()
     facts: tuple[Fact, ...] = ()
     column: str = ""
+    check: str = ""
 
     def as_dict(self) -> JsonObject:
         """Plain data for JSON: of the value the number alone."""
@@ -604,27 +604,25 @@ def exactly(value: float) -> Interval:
     return Interval(value, value, value)
 
 
-def not_logged(check: str, message: str, log: str = "") -> Finding:
+def not_logged(message: str, log: str = "") -> Finding:
     """Answer that the log does not hold what a check needs."""
-    return Finding(check, Status.NOT_LOGGED, message, log=log)
+    return Finding(Status.NOT_LOGGED, message, log=log)
 
 
-def no_sign(check: str, message: str) -> Finding:
+def no_sign(message: str) -> Finding:
     """Answer that there is no sign of what a check looks for."""
-    return Finding(check, Status.NONE, message)
+    return Finding(Status.NONE, message)
 
 
 def by_sign(
-    check: str, status: Status, message: str, sign: Sign, limit: float, *facts: Fact, log: str = ""
+    status: Status, message: str, sign: Sign, limit: float, *facts: Fact, log: str = ""
 ) -> Finding:
     """Report a quantity that went beyond a limit: since its sign, with its level since, to the
     end.
     """
     assert sign.after is not None
     value, sign = exactly(sign.after), replace(sign, now_from=sign.step)
-    return Finding(
-        check, status, message, sign.step, value, limit, log=log, signs=(sign,), facts=facts
-    )
+    return Finding(status, message, sign.step, value, limit, log=log, signs=(sign,), facts=facts)
 
 
 @frozen
@@ -696,9 +694,9 @@ class Judgement(Said):
     do: str = ""
     actions: tuple[Action, ...] = ()
     cost: Cost | None = None
-    not_logged: tuple[str, ...] = ()
+    not_logged: Words = ()
     checks: tuple[Finding, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Words = ()
     last_step: int | None = None
     spent: Cost | None = None
     to_come: Cost | None = None

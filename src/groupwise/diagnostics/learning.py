@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import median, moving_mean, row_after
+from groupwise.arrays import Ends, median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
@@ -40,7 +40,6 @@ from groupwise.diagnostics.judgement import (
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     OFTEN,
-    Ends,
     Evidence,
     NoisyMetric,
     arrow,
@@ -495,7 +494,7 @@ def _held_out_arrived(evidence: Evidence) -> bool:
     return bool(held.level_from(-max(len(held) // 4, 1)) >= 1 - NEAR)
 
 
-RATE, _FEWEST_RATES = "learning_rate", 3
+_FEWEST_RATES = 3
 # A rate is so many times that of the row before: a warm-up does that in its first rows.
 _TREBLED = 3.0
 
@@ -511,11 +510,10 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
             return _no_rate(f"the learning rate is 0 in the settings: {nothing}", None)
         if stated is not None and hidden:
             return no_sign(
-                RATE,
                 f"No sign of a problem: the learning rate is {short(stated)} in the settings; "
                 f"{hidden}.",
             )
-        return not_logged(RATE, hidden or "the learning rate is not in the log")
+        return not_logged(hidden or "the learning rate is not in the log")
     live = np.flatnonzero(~signal.is_zero)
     if not live.size:
         return _no_rate(
@@ -531,7 +529,7 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
             else f"below {signal.resolution:g}"
         )
         return _rise(evidence, signal) or no_sign(
-            RATE, f"No sign of a problem: the learning rate is {last}."
+            f"No sign of a problem: the learning rate is {last}."
         )
     step = signal.step_at(row)
     message = (
@@ -553,11 +551,13 @@ def _rise(evidence: Evidence, rate: NoisyMetric) -> Finding | None:
     if row < FEWEST_ROWS:
         return None
     before, after = float(value[row - 1]), float(value[row])
-    sign = Sign(RATE, rate.step_at(row), before, after, f"learning rate {arrow(before, after)}")
+    sign = Sign(
+        "learning_rate", rate.step_at(row), before, after, f"learning rate {arrow(before, after)}"
+    )
     message = f"{sign.words} from step {sign.step:,}."
-    return by_sign(RATE, Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
+    return by_sign(Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
 
 
 def _no_rate(message: str, step: int | None, status: Status = Status.CRITICAL) -> Finding:
     """Report a learning rate of 0."""
-    return Finding(RATE, status, message, step, facts=(Fact.RATE_ZERO,))
+    return Finding(status, message, step, facts=(Fact.RATE_ZERO,))

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Places, Whole, median, row_after
+from groupwise.arrays import Ends, Flags, Float, Places, Whole, median, row_after
 from groupwise.diagnostics.falls import CERTAIN, end_levels
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -61,7 +61,7 @@ from groupwise.record.table import TELLING
 from groupwise.series.staleness import lag_of
 from groupwise.wording import clean, count, short
 
-FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
+FINITE, CRASH = "numbers", "crash"
 LOG_NORM = "the gradient norm before clipping (TRL: grad_norm; verl: actor/grad_norm)"
 LOG_DEAD = (
     "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their "
@@ -146,7 +146,6 @@ def finite(evidence: Evidence) -> Finding:
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
             return not_logged(
-                FINITE,
                 "The log contains none of loss, gradient norm, reward, KL and entropy.",
                 LOG_NORM,
             )
@@ -164,28 +163,26 @@ def finite(evidence: Evidence) -> Finding:
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
     if placeholder or (goes_on and not whole):
-        return Finding(FINITE, Status.INFO, message, step)
+        return Finding(Status.INFO, message, step)
     # A trainer that skips such updates holds its reward, and learns nothing more.
     lost = first.row > 0 and of_updates and not rose_since(evidence, step)
     # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
     waits = not evidence.ended and not whole and first.rows < _LAGGING
     status = Status.CRITICAL if lost and not waits else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
-    return Finding(
-        FINITE, status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name
-    )
+    return Finding(status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name)
 
 
 def crash(evidence: Evidence) -> Finding:
     """Look for an exception that ended the program before its planned end."""
     error, steps = evidence.record.error, evidence.record.steps["step"]
     if not error or not len(steps):
-        return no_sign(CRASH, "No sign of an error that ended the run.")
+        return no_sign("No sign of an error that ended the run.")
     step, planned = int(steps[-1]), evidence.setting("planned_steps")
     message = f"the log ends with an error at step {step:,}: {clean(error, longest=120)}"
     if error.startswith("KeyboardInterrupt") or (planned is not None and step >= planned):
-        return Finding(CRASH, Status.INFO, message, step)
-    return Finding(CRASH, Status.WARNING, message, step, facts=(Fact.CRASHED,))
+        return Finding(Status.INFO, message, step)
+    return Finding(Status.WARNING, message, step, facts=(Fact.CRASHED,))
 
 
 def _also(broken: list[_Broken]) -> str:
@@ -216,8 +213,8 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             message = f"{number} is {what} in {rows}, first at step {first:,}."
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
-            return Finding(FINITE, status, message, first, facts=facts)
-    return no_sign(FINITE, "No sign of NaN or infinite values in the checked columns.")
+            return Finding(status, message, first, facts=facts)
+    return no_sign("No sign of NaN or infinite values in the checked columns.")
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
@@ -304,11 +301,10 @@ def gradient(evidence: Evidence) -> Finding:
     signal = evidence.quantity("gradient_norm")
     if signal is None:
         said = evidence.unmeasured("gradient_norm") or "The log does not contain the gradient norm"
-        return not_logged(GRADIENT, f"{said}.", LOG_NORM)
+        return not_logged(f"{said}.", LOG_NORM)
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
         return no_sign(
-            GRADIENT,
             f"{count(moving.size, 'row')} with a gradient are too few to show a drift.",
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
@@ -330,7 +326,6 @@ def gradient(evidence: Evidence) -> Finding:
         f"it has exceeded {limit / early:,.0f} times its early level since step {step:,}."
     )
     return Finding(
-        GRADIENT,
         status,
         message,
         step,
@@ -365,7 +360,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
         last = f"the gradient norm is {short(norm_T[-1])} in the last row"
-        return no_sign(GRADIENT, f"No sign of a problem: {last}.")
+        return no_sign(f"No sign of a problem: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
@@ -376,7 +371,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
     signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
     status = Status.WARNING if many else Status.INFO
-    return Finding(GRADIENT, status, message, step, ratio, SPIKE, advice=advice, signs=signs)
+    return Finding(status, message, step, ratio, SPIKE, advice=advice, signs=signs)
 
 
 def updates(evidence: Evidence) -> Finding:
@@ -396,7 +391,7 @@ def updates(evidence: Evidence) -> Finding:
             f"The gradient norm is {norm.written(0.0)} in the last rows, no more often than "
             "zero-variance groups may explain."
         )
-        return Finding(UPDATES, Status.INFO, message)
+        return Finding(Status.INFO, message)
     return _of_loss(loss, norm)
 
 
@@ -431,16 +426,13 @@ def _nothing(evidence: Evidence, norm: NoisyMetric, row: int) -> Finding:
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
         advice = "log the share of zero-variance groups; check the advantages"
         message = f"{zero} rewards of the batch differ{also}."
-        return Finding(
-            UPDATES, Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,)
-        )
+        return Finding(Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,))
     differ = (
         f"rewards differ (standard deviation {np.median(spread):.2g})"
         if spread.size and np.median(spread) > 1e-6
         else "rewards differ within groups"
     )
     return Finding(
-        UPDATES,
         Status.CRITICAL,
         f"{zero} {differ}{also}.",
         step,
@@ -503,19 +495,18 @@ def _mixed(evidence: Evidence, norm: NoisyMetric) -> Flags:
 def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
-        return not_logged(UPDATES, "The log contains neither loss nor gradient norm.", LOG_NORM)
+        return not_logged("The log contains neither loss nor gradient norm.", LOG_NORM)
     nothing = (
         0.0
         if loss is None or len(loss) < 5
         else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     )
     if nothing <= 0.5:
-        return no_sign(UPDATES, "No sign of a problem: the updates are not zero throughout.")
+        return no_sign("No sign of a problem: the updates are not zero throughout.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
-    return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
+    return Finding(Status.INFO, message, log=LOG_NORM if norm is None else "")
 
 
-UPDATE = "update"
 # The square root of G - 1 for groups of 1,024, and so many times the largest reward where
 # advantages are not divided by the deviation.
 LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
@@ -547,8 +538,8 @@ def update(evidence: Evidence) -> Finding:
     if not logged:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "The log contains neither advantages nor the gradient norm"
-        return not_logged(UPDATE, f"{said}.")
-    return no_sign(UPDATE, "No sign of a problem: what is logged of the updates is plausible.")
+        return not_logged(f"{said}.")
+    return no_sign("No sign of a problem: what is logged of the updates is plausible.")
 
 
 def _of_kl(evidence: Evidence) -> Finding | None:
@@ -572,7 +563,7 @@ def _of_kl(evidence: Evidence) -> Finding | None:
         f"the loss is {times:.2g} times the KL in all {count(len(kl), 'row')}: "
         f"KL {arrow(early, late)}"
     )
-    return Finding(UPDATE, Status.WARNING, message, facts=(Fact.KL_ALONE,))
+    return Finding(Status.WARNING, message, facts=(Fact.KL_ALONE,))
 
 
 def _of_advantage(evidence: Evidence, advantage: NoisyMetric) -> Finding | None:
@@ -592,7 +583,7 @@ def _of_advantage(evidence: Evidence, advantage: NoisyMetric) -> Finding | None:
         f"1,024 stay below {short(limit)}."
     )
     sign = Sign("advantage", step, usual, worst, words)
-    return by_sign(UPDATE, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
+    return by_sign(Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
 
 
 def _off_centre(evidence: Evidence, mean: NoisyMetric) -> Finding | None:
@@ -611,7 +602,7 @@ def _off_centre(evidence: Evidence, mean: NoisyMetric) -> Finding | None:
     where = f"from step {step:,} on" if left else "in the median row"
     message = f"{words} {where}, although subtracting the group mean makes it 0."
     sign, fact = Sign("advantage", step, None, usual, words), Fact.ADVANTAGE_OFF_CENTRE
-    return by_sign(UPDATE, Status.WARNING, message, sign, CENTRED, fact)
+    return by_sign(Status.WARNING, message, sign, CENTRED, fact)
 
 
 def _of_norm(evidence: Evidence, norm: NoisyMetric) -> Finding | None:
@@ -636,7 +627,7 @@ def _of_norm(evidence: Evidence, norm: NoisyMetric) -> Finding | None:
     words = f"gradient norm {short(whole)}"
     message = f"{words} from the first row on{more}; healthy runs have 0.01 to 13."
     sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
-    return by_sign(UPDATE, Status.WARNING, message, sign, limit, fact)
+    return by_sign(Status.WARNING, message, sign, limit, fact)
 
 
 # A mean ratio below .97 is more than rounding. It counts as e^-gap where its logarithm is within
@@ -779,13 +770,12 @@ _COMPANIONS = (
 )
 
 
-def _ends(value_T: Float) -> tuple[float, float]:
+def _ends(value_T: Float) -> Ends:
     """The median of the first rows and of the last."""
     few = min(_FIRST, max(3, len(value_T) // 4))
     return median(value_T[:few]), median(value_T[-few:])
 
 
-PACE = "pace"
 # The reward of the starting policy is gone within ten updates: less than half of it is left then
 # and at the end, beyond so many standard deviations of a row, and no later row comes back to three
 # quarters.
@@ -808,7 +798,7 @@ def pace(evidence: Evidence) -> Finding:
     """Look for a step that destroys the policy, one that does not move it, and too few prompts."""
     reward = evidence.reward
     if reward is None or len(reward) < 2 * SOON:
-        return no_sign(PACE, "The rows of reward are too few to show the pace of the policy.")
+        return no_sign("The rows of reward are too few to show the pace of the policy.")
     finding, progress = _destroyed(evidence, reward), progress_of(evidence)
     said = f"in {progress.steps:,} steps: reward {arrow(progress.before, progress.after)}"
     if finding is None and progress.learning is Learning.FLAT:
@@ -817,7 +807,7 @@ def pace(evidence: Evidence) -> Finding:
     if finding is None and progress.learning in (Learning.FLAT, Learning.ARRIVED):
         finding = _held_by_kl(evidence, reward, f"little learnt {said}")
     return finding or no_sign(
-        PACE, "No sign of a problem: no update is seen to be too large or too small."
+        "No sign of a problem: no update is seen to be too large or too small."
     )
 
 
@@ -843,7 +833,7 @@ def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = count(step - first, "update")
     message = f"{sign.words}: half was lost within {updates} and never recovered"
-    return by_sign(PACE, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
+    return by_sign(Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
 
 
 def _change(signal: NoisyMetric, step: int) -> float:
@@ -884,7 +874,7 @@ def _unmoved(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | No
     if fact is not Fact.POLICY_UNMOVED and not evidence.rewards_differ:
         return None
     value = exactly(farthest)
-    return Finding(PACE, Status.WARNING, message, None, value, NO_FARTHER, facts=(fact,))
+    return Finding(Status.WARNING, message, None, value, NO_FARTHER, facts=(fact,))
 
 
 def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
@@ -893,7 +883,7 @@ def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
     if size is None or prompts is None or size < LARGE_GROUP or float(prompts) >= FEW_PROMPTS:
         return None
     message = f"{said}, with {float(prompts):g} prompts a step in groups of {size}"
-    return Finding(PACE, Status.WARNING, message, facts=(Fact.FEW_PROMPTS,))
+    return Finding(Status.WARNING, message, facts=(Fact.FEW_PROMPTS,))
 
 
 def _held_by_kl(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | None:
@@ -906,11 +896,9 @@ def _held_by_kl(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding |
         f"{said}; under a KL of weight {weight:g} the best policy multiplies the odds of a reward "
         f"by {short(most)}"
     )
-    return Finding(PACE, Status.WARNING, message, facts=(Fact.KL_HOLDS,))
+    return Finding(Status.WARNING, message, facts=(Fact.KL_HOLDS,))
 
 
-DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"
-DISCARDS, ROUTER = "discards", "router_load"
 LOG_KL = (
     "the mean KL divergence to the reference policy, in nats per token (TRL: beta above 0; verl: "
     "actor.use_kl_loss=True)"
@@ -984,16 +972,14 @@ def divergence(evidence: Evidence) -> Finding:
         said = (
             evidence.unmeasured("kl") or "The log does not contain the KL to the reference policy"
         )
-        return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
+        return not_logged(f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return no_sign(DIVERGENCE, f"{count(len(kl), 'row')} of KL are too few to judge it.")
+        return no_sign(f"{count(len(kl), 'row')} of KL are too few to judge it.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         early, late = end_levels(kl)
         said = f"the KL is {short(early)} nats a token at first and {short(late)} in the last rows"
-        return no_sign(
-            DIVERGENCE, f"{said} (maximum {short(kl.high)}), and does not stay above {FAR_KL:g}."
-        )
+        return no_sign(f"{said} (maximum {short(kl.high)}), and does not stay above {FAR_KL:g}.")
     begun, before, late = left_at(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
@@ -1007,9 +993,7 @@ def divergence(evidence: Evidence) -> Finding:
     sign = Sign(
         "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
     )
-    return by_sign(
-        DIVERGENCE, Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE
-    )
+    return by_sign(Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE)
 
 
 @frozen
@@ -1030,7 +1014,7 @@ def sampler(evidence: Evidence) -> Finding:
     if not columns:
         hidden = evidence.unmeasured("sampler_mismatch")
         said = hidden or "The log does not show how far sampler and trainer differ"
-        return not_logged(MISMATCH, f"{said}.", LOG_GAP)
+        return not_logged(f"{said}.", LOG_GAP)
     far = [
         (row, column)
         for column in columns
@@ -1044,11 +1028,9 @@ def sampler(evidence: Evidence) -> Finding:
         row, first = min(far, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
     if hidden := _beyond_cap(evidence):
-        return Finding(MISMATCH, Status.INFO, hidden, facts=(Fact.RATIOS_CUT,))
+        return Finding(Status.INFO, hidden, facts=(Fact.RATIOS_CUT,))
     late = median(columns[0].value_T[-columns[0].signal.tenth :])
-    return no_sign(
-        MISMATCH, f"{columns[0].words} is {short(late)} and does not stay beyond the limit."
-    )
+    return no_sign(f"{columns[0].words} is {short(late)} and does not stay beyond the limit.")
 
 
 def _mismatch_signals(evidence: Evidence) -> Iterator[_MismatchSignal]:
@@ -1101,7 +1083,6 @@ def _mismatch(
         else Status.WARNING
     )
     return by_sign(
-        MISMATCH,
         status,
         f"{message}{more}.",
         Sign(column.quantity, step, before, late, words),
@@ -1116,7 +1097,6 @@ def staleness(evidence: Evidence) -> Finding:
     if age is None or len(age) < FEWEST_ROWS:
         wanted = evidence.setting("lag_kind") not in (None, "none")
         return not_logged(
-            STALENESS,
             "The log does not contain the age of the rollouts.",
             LOG_AGE if wanted else "",
         )
@@ -1126,13 +1106,12 @@ def staleness(evidence: Evidence) -> Finding:
     except GroupwiseError:
         said = f"The rollouts are {short(late)} updates old, and the settings state no limit."
         if late <= 0.5:
-            return no_sign(STALENESS, said)
-        return Finding(STALENESS, Status.INFO, said, log="the kind of policy lag (--set lag_kind)")
+            return no_sign(said)
+        return Finding(Status.INFO, said, log="the kind of policy lag (--set lag_kind)")
     # Half an update above the oldest that may be is no rounding.
     row = beyond(age, age.value_T > longest + 0.5)
     if row is None:
         return no_sign(
-            STALENESS,
             f"No sign of a problem: rollouts are {short(late)} updates old; the limit is "
             f"{longest:g}.",
         )
@@ -1145,7 +1124,7 @@ def staleness(evidence: Evidence) -> Finding:
     sign = Sign(
         "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
     )
-    return by_sign(STALENESS, Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
+    return by_sign(Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
 
 
 def discards(evidence: Evidence) -> Finding:
@@ -1156,7 +1135,7 @@ def discards(evidence: Evidence) -> Finding:
     total, samples, groups = map(evidence.quantity, names)
     dropped = total or samples or groups
     if dropped is None or len(dropped) < FEWEST_ROWS:
-        return not_logged(DISCARDS, "The log does not say how many rollouts are discarded.")
+        return not_logged("The log does not say how many rollouts are discarded.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size = 1 if dropped is groups else evidence.group_size
     prompts, grid = evidence.setting("prompts_per_step"), grid_of(evidence) or 0
@@ -1173,11 +1152,10 @@ def discards(evidence: Evidence) -> Finding:
             f"{float(np.mean(each)):.3g} {what} per row are discarded as too old; how many were "
             "generated is unknown"
         )
-        return not_logged(DISCARDS, said, "the group size and the prompts per step (--set)")
+        return not_logged(said, "the group size and the prompts per step (--set)")
     row = beyond(dropped, share > DROPPED)
     if row is None and share.mean() <= DROPPED:
         return no_sign(
-            DISCARDS,
             f"No sign of a problem: {percent(float(share.mean()))} of rollouts are discarded as "
             "too old.",
         )
@@ -1189,7 +1167,6 @@ def discards(evidence: Evidence) -> Finding:
     message = f"Since step {step:,}, {words}."
     sign = Sign("dropped_samples", step, before, late, words)
     return by_sign(
-        DISCARDS,
         Status.WARNING,
         message,
         sign,
@@ -1205,7 +1182,7 @@ def router(evidence: Evidence) -> Finding:
     named = (signal for signal in evidence.matching(_ROUTER) if len(signal) >= FEWEST_ROWS)
     signals = [loss] if loss is not None else [*named]
     if not signals:
-        return not_logged(ROUTER, "The log does not contain the expert load.")
+        return not_logged("The log does not contain the expert load.")
     for signal in signals:
         early = median(np.abs(signal.value_T[:_FIRST_ROWS]))
         limit = UNBALANCED * early
@@ -1214,9 +1191,9 @@ def router(evidence: Evidence) -> Finding:
             step, late = signal.step_at(row), median(signal.value_T[row:])
             words = f"{signal.name} {arrow(early, late)}"
             message = f"The expert load has drifted since step {step:,}: {words}."
-            sign = Sign(ROUTER, step, early, late, words)
-            return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
-    return no_sign(ROUTER, "No sign of a problem: no expert load is seen to drift.")
+            sign = Sign("router_load", step, early, late, words)
+            return by_sign(Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
+    return no_sign("No sign of a problem: no expert load is seen to drift.")
 
 
 def since_the_first(signal: NoisyMetric, event_T: Flags) -> int | None:

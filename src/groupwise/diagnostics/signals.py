@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Whole, floats, mean_ranks, median, moving_mean
+from groupwise.arrays import Ends, Flags, Float, Whole, floats, mean_ranks, median, moving_mean
 from groupwise.diagnostics.judgement import Sign
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import Interval, percent
@@ -82,7 +82,6 @@ def _row_by_row(factors: Float) -> Float:
 
 
 Remembered = TypeVar("Remembered")
-Ends = tuple[float, float]  # of a range, or of a course
 
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
 _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0

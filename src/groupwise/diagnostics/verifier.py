@@ -22,7 +22,7 @@ from functools import reduce
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, median, moving_mean, row_after
+from groupwise.arrays import Ends, Float, median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
     DEGREE,
     TELLING_ROWS,
@@ -80,8 +80,6 @@ from groupwise.files import table_rows
 from groupwise.intervals import percent, wilson
 from groupwise.wording import clean, count, short
 
-ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
-TOOLS, TOOL_USE, TIME_LIMIT = "tool_failures", "tool_use", "time_limit"
 # A share of failed episodes is a tenth above its first rows; an environment has lost a third of its
 # best, beyond so many standard errors; calls are a fifth of what they were.
 MORE_FAILED, LOST, SURELY, FEWER = 0.1, 1 / 3, 5.0, 0.2
@@ -116,14 +114,12 @@ def environments(evidence: Evidence) -> Finding:
     """Look for an environment that loses what it had while the others hide it."""
     each = environments_of(evidence)
     if each is None:
-        return not_logged(
-            ENVIRONMENTS, "The log does not contain rewards of two environments, tasks or seats."
-        )
+        return not_logged("The log does not contain rewards of two environments, tasks or seats.")
     worst = each.worst[0]
     if each.few_rows == each.count:
-        return not_logged(ENVIRONMENTS, f"{count(each.count, worst.kind)}: {each.said}.")
+        return not_logged(f"{count(each.count, worst.kind)}: {each.said}.")
     if worst.step is None:
-        return no_sign(ENVIRONMENTS, f"No sign of a loss of a third beyond noise: {each.said}.")
+        return no_sign(f"No sign of a loss of a third beyond noise: {each.said}.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
     rose = f"{each.rose:,} of the {each.count - 1:,} others rise"
@@ -133,9 +129,9 @@ def environments(evidence: Evidence) -> Finding:
     lost = [environment.lost for environment in each.worst if environment.kind == "seat"]
     mirrored = len(lost) == each.count and abs(sum(lost)) < MIRRORED * max(lost)
     if mirrored or (2 * each.fell > each.count and not rises):
-        return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
+        return Finding(Status.INFO, message, worst.step)
     sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
-    return by_sign(ENVIRONMENTS, Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
+    return by_sign(Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
 
 
 @once
@@ -223,11 +219,11 @@ def infrastructure(evidence: Evidence) -> Finding:
         about, fact = f"{kept.name} falls", Fact.FAILURES_MASKED
         shares = [replace(kept, column="left out", value_T=1 - kept.value_T / kept.high)]
     least = (0.0, MORE_FAILED)
-    pairs = [(failing(INFRASTRUCTURE, share, about, least, fact), share) for share in shares]
+    pairs = [(failing(share, about, least, fact), share) for share in shares]
     worst, share = next((pair for pair in pairs if pair[0].facts), (None, None))
     shown, words = (None, "") if share is None else _of_masked(evidence, share, kept)
     if not pairs or (fact is Fact.FAILURES_MASKED and shown is not Fact.MASKED_COUNTED):
-        return not_logged(INFRASTRUCTURE, "The log does not contain the share of failed episodes.")
+        return not_logged("The log does not contain the share of failed episodes.")
     if worst is not None and shown is not None:
         said = f"{worst.message.rstrip('.')}; {words}"
         return replace(worst, message=said, facts=(*worst.facts, shown))
@@ -263,7 +259,7 @@ def _costs(evidence: Evidence, share: NoisyMetric) -> Finding | None:
         f"(rank correlation {together:.2g})"
     )
     facts = (Fact.INFRASTRUCTURE_COSTS,)
-    return Finding(INFRASTRUCTURE, Status.INFO, message, None, exactly(usual), COSTS, facts=facts)
+    return Finding(Status.INFO, message, None, exactly(usual), COSTS, facts=facts)
 
 
 def time_limit(evidence: Evidence) -> Finding:
@@ -279,10 +275,9 @@ def time_limit(evidence: Evidence) -> Finding:
     limits = (sign for sign in _near_limits(evidence) if (falls if sign.before else flat))
     if row is None and not alike and (near := next(limits, None)):
         words = f"{near.words}, and the longest time hardly varies, as with a time limit."
-        return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
+        return by_sign(Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
         return no_sign(
-            TIME_LIMIT,
             "No sign of a problem: no time is at a ceiling that length and reward leave open.",
         )
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
@@ -290,7 +285,7 @@ def time_limit(evidence: Evidence) -> Finding:
     words = f"{signal.name} {arrow(early, late)}"
     message = f"{words} since step {step:,}, a ceiling that at most 1 % of the rows exceed."
     sign = Sign("time", step, early, late, words)
-    return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
+    return by_sign(Status.WARNING, message, sign, late, Fact.TIMED_OUT)
 
 
 def _near_limits(evidence: Evidence) -> Iterator[Sign]:
@@ -328,8 +323,8 @@ def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
     shares = shares_of(evidence, "tool_failure_share", _TOOLS)
     if not shares:
-        return not_logged(TOOLS, "The log does not contain the share of failing tool calls.")
-    return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
+        return not_logged("The log does not contain the share of failing tool calls.")
+    return failing(shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
 
 
 def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[NoisyMetric]:
@@ -345,9 +340,7 @@ def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[NoisyMetr
     ]
 
 
-def failing(
-    check: str, signal: NoisyMetric, about: str, least: tuple[float, float], fact: Fact
-) -> Finding:
+def failing(signal: NoisyMetric, about: str, least: Ends, fact: Fact) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""
     early, name = signal.level_until(_FIRST), signal.name
     limit = max(least[0], early + least[1])
@@ -358,18 +351,14 @@ def failing(
         if fact is Fact.INFRASTRUCTURE_FAILS and min(whole, early) > MORE_FAILED:
             sign = Sign("failure_share", signal.step_at(0), None, whole, words)
             message = f"{about} from the first row on: {words}."
-            return by_sign(check, Status.WARNING, message, sign, MORE_FAILED, fact)
+            return by_sign(Status.WARNING, message, sign, MORE_FAILED, fact)
         status = Status.INFO if whole > HALF else Status.NONE
-        return Finding(
-            check, status, f"{words} in the median row; it was {percent(early)} at first."
-        )
+        return Finding(status, f"{words} in the median row; it was {percent(early)} at first.")
     step, late = signal.step_at(row), signal.level_from(row)
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
     sign = Sign(quantity, step, early, late, words)
-    return by_sign(
-        check, Status.WARNING, f"{about} from step {step:,} on: {words}.", sign, limit, fact
-    )
+    return by_sign(Status.WARNING, f"{about} from step {step:,} on: {words}.", sign, limit, fact)
 
 
 def tool_use(evidence: Evidence) -> Finding:
@@ -381,26 +370,23 @@ def tool_use(evidence: Evidence) -> Finding:
     if calls is None and turns is not None and turns.low <= HALF * turns.level_until(_FIRST):
         calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
-        return not_logged(TOOL_USE, "The log does not contain the number of tool calls.")
+        return not_logged("The log does not contain the number of tool calls.")
     early = calls.level_until(_FIRST)
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = end_levels(calls)[1]
-        return no_sign(
-            TOOL_USE, f"No sign of a problem: there are {short(late)} tool calls per {each}."
-        )
+        return no_sign(f"No sign of a problem: there are {short(late)} tool calls per {each}.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
     words = f"tool calls {arrow(early, late)} per {each}"
     message = f"The policy has nearly stopped calling tools since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
-        return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
+        return Finding(Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
-    return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
+    return by_sign(Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
 
 
-REWARD_FUNCTIONS = "reward_functions"
 LOG = "the mean of each reward function (TRL: rewards/NAME/mean)"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
 # health. What the readers take for a score of the task is one as a function, too.
@@ -432,11 +418,9 @@ def reward_functions(evidence: Evidence) -> Finding:
     """Look for rewards that form alone earns."""
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
     if not evidence.functions:
-        return not_logged(
-            REWARD_FUNCTIONS, "The log does not contain the individual reward functions.", LOG
-        )
+        return not_logged("The log does not contain the individual reward functions.", LOG)
     if len(functions) < 2:
-        return no_sign(REWARD_FUNCTIONS, "Fewer than two reward functions have ten rows or more.")
+        return no_sign("Fewer than two reward functions have ten rows or more.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
     against = _against_each_other(
         evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
@@ -455,9 +439,7 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
             f"{clean(name, longest=40)} {short(_late(signal))}"
             for name, signal in list(functions.items())[:4]
         )
-        return no_sign(
-            REWARD_FUNCTIONS, f"No sign of a problem: every reward function gives reward ({said})."
-        )
+        return no_sign(f"No sign of a problem: every reward function gives reward ({said}).")
     purpose = [name for name in functions if not FORM.search(name)]
     form = next(
         (
@@ -475,7 +457,7 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
         f"the reward function {name} gives {short(earned) if earned else 'nothing'} at the end of "
         f"{rows}; the log has {count(len(functions) - 1, 'other reward function')}."
     )
-    return Finding(REWARD_FUNCTIONS, Status.INFO, message)
+    return Finding(Status.INFO, message)
 
 
 def _against_each_other(evidence: Evidence, functions: dict[str, NoisyMetric]) -> Finding | None:
@@ -511,9 +493,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, NoisyMetric]) -
         for name in (best, worst)
     )
     message = f"{rose} while {fell}, and the reward stays at {short(progress_of(evidence).after)}"
-    return Finding(
-        REWARD_FUNCTIONS, Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,)
-    )
+    return Finding(Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,))
 
 
 def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> Finding:
@@ -527,8 +507,8 @@ def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> F
     rest = f"{clean(purpose, longest=40)} is {short(_late(other))} at the end of {rows}"
     message = f"Only the format earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
-        return Finding(REWARD_FUNCTIONS, Status.INFO, message, step, exactly(late), EARNS)
-    return by_sign(REWARD_FUNCTIONS, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
+        return Finding(Status.INFO, message, step, exactly(late), EARNS)
+    return by_sign(Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 
 
 def _late(signal: NoisyMetric) -> float:
@@ -703,15 +683,14 @@ def broken_verifier(evidence: Evidence) -> Finding:
     """Look for a reward of nothing but 0, one number at once, a drop, and logged failures."""
     reward = evidence.reward
     if reward is None:
-        return not_logged(NAME, evidence.no_reward, LOG_REWARD)
+        return not_logged(evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
         return not_logged(
-            NAME,
             f"there are {count(len(reward), 'row')}, and the check needs {FEWEST_ROWS}",
             MORE_ROWS,
         )
     if evidence.relative:
-        return not_logged(NAME, evidence.relative, LOG_RELATIVE)
+        return not_logged(evidence.relative, LOG_RELATIVE)
     nothing = _nothing(reward, ended=evidence.ended)
     if nothing is not None:
         return nothing
@@ -723,7 +702,7 @@ def broken_verifier(evidence: Evidence) -> Finding:
         finding = search(evidence)
         if finding is not None:
             return finding
-    return no_sign(NAME, "No sign of a problem: no jump of the reward points to a verifier.")
+    return no_sign("No sign of a problem: no jump of the reward points to a verifier.")
 
 
 def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:
@@ -745,10 +724,10 @@ def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:
         Fact.NOTHING_EARNED,
     )
     if row == 0:
-        return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
+        return Finding(status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
     sign = moved("reward", reward.step_at(row), before, 0.0)
-    return by_sign(NAME, status, message, sign, 0.0, fact)
+    return by_sign(status, message, sign, 0.0, fact)
 
 
 def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None:
@@ -766,9 +745,7 @@ def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None
             f"the reward is {signal.written(tail.value)} in all "
             f"{count(len(signal) - tail.row, 'row')} from step {step:,} on"
         )
-        return Finding(
-            NAME, Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,)
-        )
+        return Finding(Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,))
     if not tail.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     # A function is learnt in a few rows, and so is a single prompt, but not within one row.
@@ -798,7 +775,7 @@ def _at_once(
     drop = Fact.REWARD_CONSTANT_AT_ONCE if name == "reward" else Fact.FUNCTION_CONSTANT_AT_ONCE
     facts = stated(drop, behaviour)
     advice = ADVICE if fell > 0 else PASSES
-    return Finding(NAME, status, message, step, lost, 0.0, advice=advice, facts=facts)
+    return Finding(status, message, step, lost, 0.0, advice=advice, facts=facts)
 
 
 def _frozen(signal: NoisyMetric, tail: Constant) -> bool:
@@ -818,7 +795,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
     """Report a logged rate of exceptions, timeouts or failed parses that rose."""
     fact, more = Fact.FAILURES_LOGGED, (0.0, MORE_FAILED)
     shares = shares_of(evidence, "grading_failure_share", _FAILURES)
-    findings = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
+    findings = (failing(signal, "Grading fails", more, fact) for signal in shares)
     worst = next((answer for answer in findings if answer.facts), None)
     if worst is not None and worst.value is not None and worst.value.value > HALF:
         return replace(worst, status=Status.CRITICAL)
@@ -864,7 +841,6 @@ def _outages(evidence: Evidence) -> Finding | None:
         f"neighbouring rows earn {around}"
     )
     return Finding(
-        NAME,
         Status.WARNING,
         message,
         None,
@@ -905,7 +881,7 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
         "a thousandth of the range of all rewards"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
-    return Finding(NAME, status, message, None, share, 0.05, facts=(Fact.TIES_BROKEN,))
+    return Finding(status, message, None, share, 0.05, facts=(Fact.TIES_BROKEN,))
 
 
 def _drop(evidence: Evidence) -> Finding | None:
@@ -934,7 +910,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     status = _of_drop(-change / max(height, 1e-9), surely=surely, ended=evidence.ended)
     message, lost = _of_what(evidence, step, change)
     facts = stated(Fact.PART_LOST_AT_ONCE, behaviour, held_out, who_fails(evidence, step))
-    return Finding(NAME, status, message, step, exactly(lost), 0.0, advice=ADVICE, facts=facts)
+    return Finding(status, message, step, exactly(lost), 0.0, advice=ADVICE, facts=facts)
 
 
 def _of_what(evidence: Evidence, step: int, change: float) -> tuple[str, float]:

@@ -93,7 +93,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             return wrong
         least = "" if equal is not None else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
-        return replace(not_logged(NAME, f"{said}{least}", log), facts=facts)
+        return replace(not_logged(f"{said}{least}", log), facts=facts)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -112,7 +112,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             f"at least {100 * value.value:.0f} % of groups have zero variance: {batches.column} "
             "counts only batches in which every group has"
         )
-        return Finding(NAME, Status.INFO, message, None, value)
+        return Finding(Status.INFO, message, None, value)
     if onset is None:
         fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
         if fewer is not None and not fewer.facts:
@@ -149,9 +149,9 @@ def _starved(evidence: Evidence, equal: NoisyMetric, room: Float, onset: int) ->
     )
     if arrived and not jumped:
         message = f"{message}; the reward stays at its best level, which may be its maximum"
-        return Finding(NAME, Status.INFO, message, where, value, expected)
+        return Finding(Status.INFO, message, where, value, expected)
     facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
-    return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
+    return Finding(Status.CRITICAL, message, where, value, expected, facts=facts)
 
 
 def _halfway(equal_T: Float, onset: int) -> int:
@@ -352,7 +352,7 @@ def _all_wrong(evidence: Evidence, equal: NoisyMetric, room: Float) -> Finding |
         f"{100 * value.value:.0f} % of the groups have zero variance from the start, mostly all "
         f"wrong (mean reward {mean})"
     )
-    return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
+    return Finding(Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
 
 def _rows_all_wrong(evidence: Evidence) -> Finding | None:
@@ -367,7 +367,7 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
         f"every rollout is wrong in {zero} of {count(len(reward), 'row')}: there is no gradient"
     )
     facts = (Fact.GROUPS_ALL_WRONG,)
-    return Finding(NAME, Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
+    return Finding(Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
 
 
 def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -> Finding | None:
@@ -395,7 +395,7 @@ def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
     facts = (Fact.GROUPS_ALIKE,) if status is Status.WARNING else ()
-    return Finding(NAME, status, message, step, value, old, facts=facts)
+    return Finding(status, message, step, value, old, facts=facts)
 
 
 def _small_group(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
@@ -421,7 +421,7 @@ def _small_group(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    return Finding(NAME, status, words, None, now, HALVED, facts=(small,))
+    return Finding(status, words, None, now, HALVED, facts=(small,))
 
 
 def _at_the_least(evidence: Evidence) -> str:
@@ -454,7 +454,6 @@ def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
         f"{short(float(reward.value_T[-1]))}"
     )
     return Finding(
-        NAME,
         Status.INFO,
         words,
         None,
@@ -483,7 +482,7 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
             return None
     elif norm is None or max(rank_correlations(equal, norm)) > -_FOLLOWS:
         return None
-    return Finding(NAME, Status.INFO, words, None, last, HALVED, facts=(fact,))
+    return Finding(Status.INFO, words, None, last, HALVED, facts=(fact,))
 
 
 def _of_the_last(equal: NoisyMetric) -> Interval:
@@ -498,7 +497,7 @@ def _calm(evidence: Evidence, equal: NoisyMetric) -> Finding:
     if expected.known and expected.step_T.size:
         excess = f"; {100 * np.nanmean(expected.value_T):.0f} % expected ({expected.source})"
     said = f"{100 * late.value:.0f} % of the last groups have zero variance{excess}."
-    return Finding(NAME, Status.NONE, said, None, late)
+    return Finding(Status.NONE, said, None, late)
 
 
 # A value this near to the end of the range that was seen is that end.
@@ -552,7 +551,6 @@ def chance(groups: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
     return table.group_by("pool", "size").agg(pl.col("chance").sum())
 
 
-GROUPS_OF_ONE = "groups_of_one"
 # What trainers call a loss or an estimator that wants no groups.
 WITHOUT_GROUPS = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
@@ -563,12 +561,11 @@ def groups_of_one(evidence: Evidence) -> Finding:
     """Look for advantages that are the rewards themselves, and for a group size of 1."""
     size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
     if loss in WITHOUT_GROUPS:
-        return no_sign(GROUPS_OF_ONE, "No sign of a problem: this method needs no groups.")
+        return no_sign("No sign of a problem: this method needs no groups.")
     undefined = _undefined(evidence)
     if undefined:
         why = f"{undefined} is NaN in every row, as one rollout has no standard deviation"
         return Finding(
-            GROUPS_OF_ONE,
             Status.WARNING,
             f"the group size seems to be 1: {why}",
             facts=(Fact.GROUPS_OF_ONE,),
@@ -576,7 +573,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
-        return not_logged(GROUPS_OF_ONE, "The log contains neither the group size nor advantages.")
+        return not_logged("The log contains neither the group size nor advantages.")
     fact, size_is_1 = Fact.GROUPS_OF_ONE, "the group size is 1, so there is no baseline:"
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
@@ -592,8 +589,8 @@ def groups_of_one(evidence: Evidence) -> Finding:
             "equal"
         )
     else:
-        return no_sign(GROUPS_OF_ONE, "No sign of a problem in the settings and advantages.")
-    return Finding(GROUPS_OF_ONE, Status.WARNING, message, facts=(fact,))
+        return no_sign("No sign of a problem in the settings and advantages.")
+    return Finding(Status.WARNING, message, facts=(fact,))
 
 
 def _undefined(evidence: Evidence) -> str:

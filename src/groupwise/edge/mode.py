@@ -22,10 +22,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Flags, Float, Whole, floats
+from groupwise.arrays import Ends, Flags, Float, Whole, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import table_rows
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 
 Complex = NDArray[np.complex128]
 
@@ -278,10 +278,10 @@ class Stability(Plain):
     max_refresh_interval: float
     max_refresh_status: IntervalStatus
     # thresholds that lag, importance ratio and KL term leave possible, lowest first
-    bounds: tuple[float, float]
+    bounds: Ends
     # the settings that decide between them, where the force lies between them
     open_settings: tuple[OpenSetting, ...] = ()
-    notes: tuple[str, ...] = ()  # sentences
+    notes: Words = ()  # sentences
 
     @property
     def stable(self) -> bool | None:

@@ -21,7 +21,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, hull, mean_interval, percent
-from groupwise.plain import Plain, Said, frozen
+from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.wording import count, number, share_ranged
 
 Sizes = NDArray[np.integer]
@@ -169,7 +169,7 @@ class GroupSizePlan(Said):
     curve: tuple[CurvePoint, ...]
     budget: Budget
     components: Components | None
-    notes: tuple[str, ...]
+    notes: Words
 
     MORE = ("status",)
 

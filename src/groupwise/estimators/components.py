@@ -51,6 +51,7 @@ from groupwise.plain import (
     Plain,
     Said,
     Tested,
+    Words,
     assumptions,
     frozen,
 )
@@ -424,7 +425,7 @@ class Components(Said):
     covariance_CC: Float
     pseudo_PC: Float
     cluster_P: Places | None
-    notes: tuple[str, ...]
+    notes: Words
 
     def __str__(self) -> str:
         """What is known of them, in a sentence."""

@@ -20,7 +20,7 @@ from groupwise.arrays import Float, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.zero_variance import RewardCounts, beta_share, group_columns
 from groupwise.intervals import Interval, effective_freedom, hull, student_quantile, wilson
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 
 SIZES = (2, 4, 8, 16, 32)  # groups replayed, and rollouts after which a conformal stop looks
 _LEVEL = 0.95  # of intervals
@@ -98,7 +98,7 @@ class Replay(Plain):
     dynamic: DynamicSampling
     choices: tuple[Replayed, ...]
     denominators: tuple[Denominator, ...]  # none without lengths
-    notes: tuple[str, ...]  # which choices are missing, and why
+    notes: Words  # which choices are missing, and why
 
     @property
     def rows(self) -> tuple[Replayed, ...]:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, Groups, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, hull, mean_interval, wilson
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 from groupwise.wording import share_ranged
 
 _LEVEL = 0.95  # of intervals
@@ -340,7 +340,7 @@ class RewardStatistics(Plain):
     # mean number of rollouts a group that are in groups with a gradient
     effective_group_size: float
     zero_variance_shares: tuple[ZeroVarianceShare, ...]  # at other group sizes
-    notes: tuple[str, ...]  # sentences
+    notes: Words  # sentences
 
 
 def reward_statistics(

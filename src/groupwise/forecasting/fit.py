@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, floats, moving_mean
+from groupwise.arrays import Ends, Float, floats, moving_mean
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
 from groupwise.forecasting.observations import MAY_HIDE, Observations, correlations, observe
@@ -32,7 +32,7 @@ from groupwise.forecasting.profile import (
 from groupwise.forecasting.results import Candidate, FitOutcome, FitResult, Noise
 from groupwise.intervals import Interval, check_level, hull
 from groupwise.parsing import JsonObject
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.processes import on_one_thread
 from groupwise.wording import law_name, ranged
 
@@ -97,7 +97,7 @@ class Verdict:
     outcome: FitOutcome
     message: str
     change_time: float
-    notes: tuple[str, ...]
+    notes: Words
 
 
 def _fit_verdict(
@@ -198,14 +198,14 @@ def _collapse(
     }
 
 
-def _levels(observations: Observations, since: float) -> tuple[float, float]:
+def _levels(observations: Observations, since: float) -> Ends:
     """Mean of the last rows before a time, and of the last rows of all."""
     value = observations.value_M
     before, few = value[observations.time_M < since], max(3, value.size // 20)
     return float(before[-few:].mean()) if before.size else np.nan, float(value[-few:].mean())
 
 
-def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> tuple[str, ...]:
+def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> Words:
     """Names of the parameters that the data do not limit in a way that matters.
 
     The plateau counts as open where its interval is wider than twice the change that was seen; a

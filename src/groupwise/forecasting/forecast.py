@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from groupwise.arrays import Flags, Float, floats
+from groupwise.arrays import Ends, Flags, Float, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.fit import FEW, fall_from_height
 from groupwise.forecasting.observations import Observations, observe
@@ -320,7 +320,7 @@ def forecast(
     smoothing: int | None = None,
     level: float = 0.9,
     rows: int = 1,
-    bounds: tuple[float, float] | None = None,
+    bounds: Ends | None = None,
     calibration: Calibration | None = None,
 ) -> Forecast:
     r"""Forecast a metric at given times, with a band of the mean and a band of the next
@@ -421,9 +421,7 @@ def _message(status: ForecastStatus, rows: int) -> str:
     )
 
 
-def _still(
-    seen: Observations, ahead: Float, level: float, bounds: tuple[float, float] | None
-) -> Forecast:
+def _still(seen: Observations, ahead: Float, level: float, bounds: Ends | None) -> Forecast:
     """A metric that never moved says nothing of how far it can: its band is all that its bounds
     leave.
     """
@@ -469,7 +467,7 @@ class ForecastBands:
 def foreseen(
     seen: Observations,
     *targets: tuple[Float, float],
-    bounds: tuple[float, float] | None,
+    bounds: Ends | None,
     table: Calibration,
 ) -> list[ForecastBands]:
     """Foresee, for each list of times, the mean of so many rows about each, or the curve itself

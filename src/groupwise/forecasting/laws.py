@@ -19,9 +19,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, floats
+from groupwise.arrays import Ends, Float, floats
 from groupwise.errors import InvalidArgumentError
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 
 Values = Any
 """A number, or an array of them."""
@@ -211,7 +211,7 @@ class ShapeAxis:
             point < 0, np.exp(np.minimum(point, 0.0)), 1 / (1 - np.clip(point, 0.0, 0.999))
         )
 
-    def ends(self, span: float) -> tuple[float, float]:
+    def ends(self, span: float) -> Ends:
         """Both ends in the scale of the search, for a log of this length."""
         unit = span if self.spans else 1.0
         low, high = self.to_search(np.array([self.low * unit, self.high * unit]))
@@ -235,7 +235,7 @@ class Law:
     """
 
     name: str
-    shapes: tuple[str, ...]
+    shapes: Words
     axes: tuple[ShapeAxis, ...]
     decay: Callable[..., Float]
     slopes: Callable[..., Float]
@@ -243,7 +243,7 @@ class Law:
     shapes_of: Callable[..., tuple[Float, ...]] = lambda *axes: axes
 
     @property
-    def parameters(self) -> tuple[str, ...]:
+    def parameters(self) -> Words:
         """Names of all parameters, linear ones first."""
         linear = ("plateau",) if not self.shapes else ("plateau", "start")
         return linear + self.shapes

@@ -16,10 +16,20 @@ from typing import Literal
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Ends, Float
 from groupwise.forecasting.observations import correlations
 from groupwise.intervals import Interval, percent
-from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, Said, Tested, assumptions, frozen
+from groupwise.plain import (
+    HOLDS,
+    UNKNOWN,
+    VIOLATED,
+    Assumption,
+    Said,
+    Tested,
+    Words,
+    assumptions,
+    frozen,
+)
 from groupwise.wording import alike, number, sentence
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
@@ -224,7 +234,7 @@ class FitResult(Said):
     high_T: Float = field(repr=False)
     residual_T: Float = field(repr=False)
     change_time: float = math.nan
-    notes: tuple[str, ...] = ()
+    notes: Words = ()
     rate_T: Float | None = field(default=None, repr=False)
 
     @property
@@ -268,9 +278,7 @@ class FitResult(Said):
         )
 
 
-def band_said(
-    mean: tuple[float, float, float], following: tuple[float, float], where: str, level: float
-) -> str:
+def band_said(mean: tuple[float, float, float], following: Ends, where: str, level: float) -> str:
     """Say what is forecast at one place: the mean with the ends of its band, and the ends of the
     band of the next row.
     """

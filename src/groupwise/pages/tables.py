@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.wording import (
     alike,
     capital,
@@ -40,8 +40,8 @@ _PARAMETERS = {key: words for key, *words in map(dict.values, table_rows("pages/
 class Grid:
     """A table of texts."""
 
-    head: tuple[str, ...]  # names of the columns
-    rows: Sequence[tuple[str, ...]]  # their cells
+    head: Words  # names of the columns
+    rows: Sequence[Words]  # their cells
     numbers: tuple[int, ...]  # columns set flush right
     best: int = -1  # the row that is set off, or -1
     bold: frozenset[tuple[int, int]] = frozenset()  # cells that are set off, by row and column

@@ -27,7 +27,7 @@ from groupwise import parsing
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
@@ -68,7 +68,7 @@ class Damage:
         return f"{count(self.lines, 'damaged line')} {where}, {count(self.bytes, 'byte')}"
 
 
-def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
+def notes_on(damage: Sequence[Damage]) -> Words:
     """Return what is damaged as notes: the first few stretches, and how much more there is."""
     named, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
     more = (

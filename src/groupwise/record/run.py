@@ -32,7 +32,7 @@ from groupwise.errors import (
 )
 from groupwise.files import beside, open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 from groupwise.record.journal import (
     Journal,
     LineReader,
@@ -149,14 +149,10 @@ def _printable(value: Any) -> str:
     return cleaned
 
 
-_COUNT = _whole(1, "a whole number of at least 1")
-_TEXT: SettingRule = (_printable, "a text of 1 to 300 characters")
-_DECAY = _within(lambda number: 0 <= number < 1, "a number in [0, 1)")
-_POSITIVE = _within(lambda number: number > 0, "a number above 0")
-_NOT_NEGATIVE = _within(lambda number: number >= 0, "a number of at least 0")
-_SCALING = _choice(
-    "group", "batch", "none", spelled={"true": "group", "false": "none"}
-)  # True and False: TRL's older spelling
+_Count = Annotated[Setting, _whole(1, "a whole number of at least 1")]
+_Text = Annotated[Setting, (_printable, "a text of 1 to 300 characters")]
+_Decay = Annotated[Setting, _within(lambda number: 0 <= number < 1, "a number in [0, 1)")]
+_NotNegative = Annotated[Setting, _within(lambda number: number >= 0, "a number of at least 0")]
 
 
 def _setting_value(name: str, value: Any) -> Any:
@@ -232,37 +228,42 @@ class RunConfig:
         8
     """
 
-    group_size: Annotated[Setting, _COUNT] = UNKNOWN
-    prompts_per_step: Annotated[Setting, _COUNT] = UNKNOWN
-    learning_rate: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
-    learning_rate_schedule: Annotated[Setting, _TEXT] = UNKNOWN
-    optimizer: Annotated[Setting, _TEXT] = UNKNOWN
-    momentum: Annotated[Setting, _DECAY] = UNKNOWN
-    beta1: Annotated[Setting, _DECAY] = UNKNOWN
-    beta2: Annotated[Setting, _DECAY] = UNKNOWN
-    kl_weight: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
-    loss: Annotated[Setting, _TEXT] = UNKNOWN
-    importance_ratio: Annotated[Setting, _TEXT] = UNKNOWN
+    group_size: _Count = UNKNOWN
+    prompts_per_step: _Count = UNKNOWN
+    learning_rate: _NotNegative = UNKNOWN
+    learning_rate_schedule: _Text = UNKNOWN
+    optimizer: _Text = UNKNOWN
+    momentum: _Decay = UNKNOWN
+    beta1: _Decay = UNKNOWN
+    beta2: _Decay = UNKNOWN
+    kl_weight: _NotNegative = UNKNOWN
+    loss: _Text = UNKNOWN
+    importance_ratio: _Text = UNKNOWN
     kl_in: Annotated[Setting, _choice("none", "reward", "loss")] = UNKNOWN
-    refresh_interval: Annotated[Setting, _COUNT] = UNKNOWN
+    refresh_interval: _Count = UNKNOWN
     lag_kind: Annotated[Setting, _choice("none", "fixed", "refresh", "async")] = UNKNOWN
-    updates_per_step: Annotated[Setting, _POSITIVE] = UNKNOWN
-    logging_steps: Annotated[Setting, _COUNT] = UNKNOWN
-    scale_rewards: Annotated[Setting, _SCALING] = UNKNOWN
+    updates_per_step: Annotated[Setting, _within(lambda number: number > 0, "a number above 0")] = (
+        UNKNOWN
+    )
+    logging_steps: _Count = UNKNOWN
+    scale_rewards: Annotated[
+        Setting,  # True and False: TRL's older spelling
+        _choice("group", "batch", "none", spelled={"true": "group", "false": "none"}),
+    ] = UNKNOWN
     multi_objective_aggregation: Annotated[
         Setting, _choice("sum_then_normalize", "normalize_then_sum")
     ] = UNKNOWN
-    temperature: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
-    max_completion_length: Annotated[Setting, _COUNT] = UNKNOWN
-    model: Annotated[Setting, _TEXT] = UNKNOWN
-    lora_rank: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
-    engine: Annotated[Setting, _TEXT] = UNKNOWN
-    framework: Annotated[Setting, _TEXT] = UNKNOWN
-    framework_version: Annotated[Setting, _TEXT] = UNKNOWN
-    planned_steps: Annotated[Setting, _COUNT] = UNKNOWN
-    gpus: Annotated[Setting, _COUNT] = UNKNOWN
-    gpu_price: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
-    smoothing: Annotated[Setting, _COUNT] = UNKNOWN
+    temperature: _NotNegative = UNKNOWN
+    max_completion_length: _Count = UNKNOWN
+    model: _Text = UNKNOWN
+    lora_rank: _NotNegative = UNKNOWN
+    engine: _Text = UNKNOWN
+    framework: _Text = UNKNOWN
+    framework_version: _Text = UNKNOWN
+    planned_steps: _Count = UNKNOWN
+    gpus: _Count = UNKNOWN
+    gpu_price: _NotNegative = UNKNOWN
+    smoothing: _Count = UNKNOWN
     seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
 
     def with_settings(self, settings: Mapping[str, Any], source: str) -> RunConfig:
@@ -298,7 +299,7 @@ class RunConfig:
         """
         return {name: setting for name in RULES if (setting := getattr(self, name)).known}
 
-    def unknown(self) -> tuple[str, ...]:
+    def unknown(self) -> Words:
         """Return the names of the settings that no source gave.
 
         Example:
@@ -465,13 +466,13 @@ class RunRecord:
     config: RunConfig = field(default_factory=RunConfig)
     meanings: Meanings = ()
     sources: tuple[Source, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: Words = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     texts: Texts | None = field(default=None, repr=False, compare=False)
     error: str = ""
     probes: Probes | None = field(default=None, repr=False, compare=False)
 
-    def remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> Words:
         """Return what reading the log had to decide, and last which settings were not found."""
         unknown = ", ".join(self.config.unknown())
         return (
@@ -493,7 +494,7 @@ class RunRecord:
         """Which rollouts beside the log were left out, and what to do; "" for none."""
         return next((source.note for source in self.sources if source.reader == UNREAD), "")
 
-    def metrics(self) -> tuple[str, ...]:
+    def metrics(self) -> Words:
         """Return the log's own keys, in the order of the table."""
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
 

@@ -21,7 +21,7 @@ from groupwise.arrays import Flags, Float, Whole
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.wording import clean, count
 
 # What Polars raises of a damaged file.
@@ -58,7 +58,7 @@ _ODD = {
 }
 
 
-def odd_notes(odd: Odd) -> tuple[str, ...]:
+def odd_notes(odd: Odd) -> Words:
     """Return what became of odd cells as notes of a record."""
     notes = [parsing.left_out(odd["wide", ""])] if odd["wide", ""] else []
     notes += [

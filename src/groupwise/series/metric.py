@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Whole, mean_around
+from groupwise.arrays import Ends, Flags, Float, Whole, mean_around
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.zero_variance import (
     ZeroVarianceOutlook,
@@ -23,7 +23,7 @@ from groupwise.estimators.zero_variance import (
     zero_variance_of_groups,
 )
 from groupwise.parsing import LARGEST_VALUE
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.record.run import RunRecord
 from groupwise.record.table import zero_rows
 
@@ -65,13 +65,13 @@ class MetricSeries:
     seconds_T: Float | None
     noise_source: str
     healthy: Literal["up", "any"]
-    bounds: tuple[float, float] | None = None
+    bounds: Ends | None = None
     resolution: float = 0.0
     rate_T: Float | None = None
-    ends: tuple[float, float] = (0.0, 1.0)
+    ends: Ends = (0.0, 1.0)
 
     @property
-    def likely_bounds(self) -> tuple[float, float] | None:
+    def likely_bounds(self) -> Ends | None:
         """The range where it is known; else that of completions, 0 to 1 at least, for a reward that
         never left 0 to 1: a sum of several functions may yet.
         """
@@ -146,7 +146,7 @@ def rollout_rewards(record: RunRecord) -> Float:
     return np.asarray(value[np.isfinite(value)])
 
 
-def _ends(record: RunRecord) -> tuple[float, float]:
+def _ends(record: RunRecord) -> Ends:
     """Return 0 and 1, or what logged rewards of completions reach beyond them."""
     columns = [
         record.values(meaning.column)
@@ -675,7 +675,7 @@ def _from_columns(record: RunRecord) -> GroupEvidence:
     )
 
 
-def _logged(record: RunRecord, quantities: tuple[str, ...]) -> GroupSeries:
+def _logged(record: RunRecord, quantities: Words) -> GroupSeries:
     """Return the first of the quantities that was logged, with its definition."""
     for quantity in quantities:
         for meaning in record.meanings:

@@ -9,7 +9,7 @@ from typing import Literal, cast
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm, LagKind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.record.run import RunRecord
 
 Optimizer = Literal["sgd", "adam"]
@@ -101,7 +101,7 @@ def _framework_of(record: RunRecord) -> str:
     return str(record.config.value("framework") or "").lower().replace("-", "_")
 
 
-def _missing_of_momentum(record: RunRecord) -> tuple[str, ...]:
+def _missing_of_momentum(record: RunRecord) -> Words:
     name = record.config.value("optimizer")
     wanted = "beta1" if name is not None and optimizer_of(str(name)) == "adam" else "momentum"
     absent = record.config.value(wanted) is None
@@ -110,7 +110,7 @@ def _missing_of_momentum(record: RunRecord) -> tuple[str, ...]:
     )
 
 
-def _missing_of_lag(record: RunRecord) -> tuple[str, ...]:
+def _missing_of_lag(record: RunRecord) -> Words:
     kind = record.config.value("lag_kind")
     absent = [
         name for name in ("lag_kind", "refresh_interval") if record.config.value(name) is None

@@ -28,9 +28,9 @@ def shares(param: typer.CallbackParam, given: list[float] | None) -> list[float]
 
 
 def backtest(
-    runs: cli.Runs,
+    runs: list[Path],
     *,
-    metric: cli.Metric = "reward",
+    metric: str = "reward",
     from_share: Annotated[
         list[float] | None,
         cli.option(
@@ -40,8 +40,13 @@ def backtest(
             check=shares,
         ),
     ] = None,
-    level: cli.BandLevel = 0.9,
-    calibration: cli.CalibrationTable = None,
+    level: Annotated[
+        float,
+        cli.option(
+            "SHARE", "Coverage of the forecast bands, between 0 and 1.", check=cli.proportion
+        ),
+    ] = 0.9,
+    calibration: Path | None = None,
     min_rows: Annotated[
         int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))
     ] = 20,
@@ -49,7 +54,7 @@ def backtest(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also the scores of every run.")
     ] = False,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
     from groupwise.forecasting.forecast import shipped
@@ -136,16 +141,16 @@ def tried_runs(
 
 
 def calibrate(
-    runs: cli.Runs,
+    runs: list[Path],
     *,
     output: Annotated[Path, cli.option("FILE.json", "The table to write.", "-o", "--output")],
-    metric: cli.Metric = "reward",
+    metric: str = "reward",
     min_rows: Annotated[
         int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))
     ] = 40,
     opening: cli.Opening,
     force: Annotated[bool, cli.flag("--force", "Overwrite a table that is there already.")] = False,
-    as_json: cli.Json = False,
+    as_json: bool = False,
 ) -> None:
     """Make a table of how runs went on after a forecast, which stretches the bands of forecasts
     to come.

@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 import typer
 
 from groupwise.cli.app import (
-    FitLevel,
-    Json,
     argument,
     flag,
     one_of,
@@ -182,8 +180,8 @@ def evaluate(
             "NAME", "Precision of a language model's weights.", check=one_of(*get_args(Precision))
         ),
     ] = "float32",
-    level: FitLevel = 0.95,
-    as_json: Json = False,
+    level: float = 0.95,
+    as_json: bool = False,
 ) -> None:
     """Score models on benchmarks, compare two, or show what a run's training transferred to."""
     from groupwise.pages.text import Printer

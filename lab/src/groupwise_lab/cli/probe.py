@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from groupwise.cli.app import Json, argument, option, print_json, print_lines, progress, whole
+from groupwise.cli.app import argument, option, print_json, print_lines, progress, whole
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def probe(
         list[str] | None, option("KEY=VALUE", "One setting, as the run began. Repeatable.", "--set")
     ] = None,
     kicks: Annotated[int, option("N", "Pairs of batches.", "-n", check=whole(3))] = 8,
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""
     from groupwise.analysis.probing import result_of

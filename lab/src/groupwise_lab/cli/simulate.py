@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli.app import (
-    Json,
     argument,
     flag,
     numbers,
@@ -70,7 +69,7 @@ def simulate(
         bool, flag("--expected", "Step the exact expectation: no sampling noise.")
     ] = False,
     rollouts: Annotated[int, option("N", "Keep the rollouts of the first N steps.")] = 0,
-    as_json: Json = False,
+    as_json: bool = False,
     force: Annotated[bool, flag("--force", "Replace a record that is there already.")] = False,
 ) -> None:
     """Simulate a training run whose truth is known, and write it as a record."""

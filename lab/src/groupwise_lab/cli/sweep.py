@@ -27,16 +27,16 @@ def sweep(
         Path,
         cli.option("FOLDER", "Folder of the sweep, new or one to go on with.", "--output", "-o"),
     ],
-    engine: cli.EngineName = "local",
-    workers: cli.Workers = None,
+    engine: str | None = "local",
+    workers: int | None = None,
     cpus_per_task: Annotated[
         int, cli.option("N", "Processors of each training.", check=cli.whole(1, 4096))
     ] = 1,
     gpus_per_task: Annotated[
         int, cli.option("N", "GPUs of each training.", check=cli.whole(0, 64))
     ] = 0,
-    metric: cli.Metric = "reward",
-    as_json: cli.Json = False,
+    metric: str = "reward",
+    as_json: bool = False,
 ) -> int:
     """Train with every combination of some settings, and say which is best: exit code 1 where a
     training failed, 2 where all did.

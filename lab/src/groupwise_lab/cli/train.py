@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 import typer
 
 from groupwise.cli.app import (
-    Json,
     Show,
     argument,
     flag,
@@ -244,7 +243,7 @@ def train(
     ] = None,
     resume: Annotated[bool, flag("--resume", "Go on with the run in FOLDER, bit for bit.")] = False,
     force: Annotated[bool, flag("--force", "Replace a run that is there already.")] = False,
-    as_json: Json = False,
+    as_json: bool = False,
 ) -> int:
     """Train a small policy on a task whose truth is known, or a language model on your prompts,
     by GRPO; the run is a record.

@@ -38,6 +38,7 @@ from groupwise.diagnostics.causes import (
 )
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cause, Certainty, Fact
+from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.readers import run_record
 from groupwise.readers.dumps import SPELLINGS
@@ -285,6 +286,26 @@ def graded_here(function: str, columns: dict[str, Any], *, seconds: float) -> np
     """What a function of a file gives, without a process of its own."""
     file, _, name = function.partition(":")
     return np.array(runpy.run_path(f"{file}.py")[name](**columns), dtype=float)
+
+
+@each_case("tied", [("concentration", "verifier"), ("concentration", "too_hard")])
+def test_an_outcome_that_says_something_of_all_other_causes_can_separate(
+    tied: tuple[str, ...],
+) -> None:
+    """Changed grades are seldom where the policy has no entropy left; of the others nothing is
+    said there.
+    """
+    bits = KINDS["regrade"].for_run(tied, reward_of("gone")).bits
+    assert (bits > 0.3) == ("verifier" in tied)
+
+
+def test_what_cannot_tell_is_replaced_by_what_came_later(tmp_path: Path) -> None:
+    record = reward_of("gone")
+    probes = Probes(tmp_path / "probes.jsonl", "", ())
+    for rollouts in (64, 256):
+        probes = probes.add(replace(_result(), outcome="", rollouts=rollouts))
+    [latest] = causes.results_of(Evidence(replace(record, probes=probes))).values()
+    assert latest.rollouts == 256
 
 
 @each_case(

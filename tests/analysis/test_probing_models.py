@@ -272,6 +272,22 @@ def test_messages_have_no_tokens_but_those_that_the_log_gives(
     assert "under the checkpoint's tokenizer, got 0" in error
 
 
+def test_checkpoints_given_the_wrong_way_round_are_refused(
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    write_log(tmp_path / "run.jsonl", first)
+    early = first.rename(tmp_path / "checkpoint-3")
+    late = Path(shutil.copytree(checkpoint, tmp_path / "checkpoint-9"))
+    words = [str(tmp_path / "run.jsonl"), "rescore"]
+    error = refused(capsys, tmp_path, *words, "--model", str(early), "--reference", str(late))
+    assert "expected --reference from before --model, got steps 9 and 3: swap them" in error
+    result = result_of(capsys, *words, "--model", str(late), "--reference", str(early))
+    assert result["outcome"] == "SAMPLED_BY_REFERENCE"
+
+
 def test_a_first_policy_of_another_tokenizer_is_refused(
     checkpoint: Path,  # noqa: F811
     first: Path,

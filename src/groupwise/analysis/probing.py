@@ -48,7 +48,7 @@ _MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
 _TELLS = 80  # characters of a text by which its tokens are known
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
-_PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
+_EACH, _EACH_OF_LAST = 2, 16  # answers of each prompt, of before a fall and of the last steps
 _LONGEST = 256  # tokens of an answer where no setting says
 _GIVE = "give checkpoints with the tokenizer of the sampler"
 _ROSE = {Learning.LEARNING, Learning.ROSE, Learning.ARRIVED, Learning.AT_TOP}
@@ -156,6 +156,11 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
 
     assert how.model is not None
     rows, step = _answers(record, "prompt", "completion"), step_of_checkpoint(how.model)
+    begun = how.reference and step_of_checkpoint(how.reference)
+    if begun and step is not None and begun > step:
+        raise InvalidArgumentError(
+            f"expected --reference from before --model, got steps {begun:,} and {step:,}: swap them"
+        )
     nearest = rows if step is None else rows.sort((pl.col("step") - step - 1).abs())
     rows = nearest.head(_NEAR * how.rollouts)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
@@ -178,8 +183,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     way, turns = None, [answer.turn_T for answer in fitting]
     if first:
         way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(*first, own, strict=True)]
-    begins = how.reference is None or not step_of_checkpoint(how.reference)
-    shown = rescored(gap, way, turns, own, first=begins)
+    shown = rescored(gap, way, turns, own, first=not begun)
     return replace(shown, message=shown.message + left), len(gap)
 
 
@@ -312,7 +316,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     prompts = asked.group_by("prompt", maintain_order=True).agg(
         pl.col(column).mean(), pl.col("^prompt_length$").first()
     )
-    asking = max(how.rollouts // _EACH, 1) if fell else _PROMPTS
+    asking = max(how.rollouts // (_EACH if fell else _EACH_OF_LAST), 1)
     prompts = _drawn(prompts.tail(_NEAR * asking), asking, np.random.default_rng(how.seed))
     each = max(how.rollouts // len(prompts), _EACH)
     parts = _sampled(record, prompts, each, how)

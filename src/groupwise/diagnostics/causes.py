@@ -98,15 +98,19 @@ class ProbeKind(Plain):
 
     def for_run(self, causes: Sequence[str], record: RunRecord) -> ProbeKind:
         """Add what it is worth where causes remain that are equally likely: it is silent on those
-        that it does not tell.
+        that it does not tell, but for an outcome of which it says a chance under all others.
         """
         rows = [
             self.chances(cause)
             for cause in causes
             if any(cause in outcome.chances for outcome in self.outcomes)
         ]
-        mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-        bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / (len(causes) or 1)
+        shared = (
+            [(chance := outcome.chance(cause), 1 - chance) for cause in causes]
+            for outcome in self.outcomes
+        )
+        spoken = (pairs for pairs in shared if not any(math.isnan(pair[0]) for pair in pairs))
+        bits = max([_gain(rows) * len(rows) / (len(causes) or 1), *map(_gain, spoken)])
         if not self.ready(record):
             return replace(self, bits=bits if self.log else 0.0, missing=self.log)
         sizes = ("prompts_per_step", "group_size")
@@ -121,6 +125,12 @@ class ProbeKind(Plain):
         """Whether what it needs is logged, and by the trainer that can make it."""
         trainer = str(record.config.value("framework"))
         return {*self.logged} <= {*logged_columns(record), trainer}
+
+
+def _gain(rows: Sequence[Sequence[float]]) -> float:
+    """The mutual information of outcome and cause, a row of chances each, in bits."""
+    mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+    return _entropy(mean) - sum(map(_entropy, rows)) / (len(rows) or 1)
 
 
 def _entropy(chances: Iterable[float]) -> float:
@@ -245,7 +255,7 @@ def results_of(evidence: Evidence) -> dict[str, ProbeResult]:
         else:
             away = abs(reward.at(result.step) - fall.row)
         fits = result.probe in KINDS and away <= reach_of(evidence)
-        if fits and (result.outcome or result.probe not in latest):
+        if fits and (result.outcome or not latest.get(result.probe, result).outcome):
             latest[result.probe] = result
     return latest
 
@@ -520,7 +530,8 @@ def resampled(
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += (
-            f"; their reward changed by {ranged(change)} since before a fall by {short(lost)}"
+            f"; their reward changed by {ranged(change)} since before a fall by {short(lost)}, of "
+            "which half decides"
         )
         if lost <= 0:  # by these prompts nothing was
             return Shown(one_way, message, change)
@@ -880,10 +891,12 @@ def verdict(incident: Incident) -> Cause:
         cause = Cause(
             certainty, names, (), tuple(keys), by=told_by(keys[0], evidence) if surely else ""
         )
-    if cause.certainty is not Certainty.CANNOT_TELL:
+    if cause.certainty is Certainty.LIKELY or not cause.names:
         return cause
     trials = choices(cause, evidence)
     probe = next((trial.command for trial in trials if not trial.missing), "")
+    if cause.certainty is Certainty.POSSIBLE:
+        return replace(cause, probe=probe)
     logged = {kind.log for kind in KINDS.values() if kind.ready(evidence.record)}
     wanted = [entry for entry in cause.log if entry not in logged]
     wanted += [] if probe else filter(None, (trial.missing for trial in trials))

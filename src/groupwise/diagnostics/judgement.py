@@ -453,7 +453,8 @@ class Cause(Plain):
     def named(self) -> str:
         """The names, and what to log where that would tell."""
         log = f"log {self.log[0]}" if self.log else ""
-        log = f"{self.probe} would show it" if self.probe else log
+        command = self.probe.partition(" --")[0]
+        log = f"{command} would show it" if command else log
         if self.certainty is Certainty.CANNOT_TELL and self.names:
             between = (
                 f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]

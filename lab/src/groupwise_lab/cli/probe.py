@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -21,7 +22,8 @@ def probe(
     name: Annotated[Literal["kick"], argument("NAME", "kick: the stiffness by one step and back.")],
     run: Annotated[Path, argument("RUN", "Folder of a run with a checkpoint.")],
     task: Annotated[
-        str | None, argument("[TASK]", "Of a language model's run, as it began; none with data.")
+        str | None,
+        argument("[TASK]", "Task of a language model's run; leave it out where --data was given."),
     ] = None,
     *,
     settings: Annotated[
@@ -38,6 +40,7 @@ def probe(
     from groupwise.diagnostics.causes import said
     from groupwise.diagnostics.judge import judge
     from groupwise.readers import run_record
+    from groupwise.wording import sentence
     from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
     from groupwise_lab.trainer.grpo import step_curvature
 
@@ -57,13 +60,13 @@ def probe(
     small = rate * (SMALL_STEP / kick.nats) ** 0.5 if kick.nats else None
     chosen = made[2]
     result = result_of(name, shown, 2 * kicks * chosen.rollouts_per_step, begun, chosen.seed)
-    record.probes.add(result)
+    judgement = judge(replace(record, probes=record.probes.add(result)))
     if as_json:
         rates = {"safe_learning_rate": safe, "small_step_learning_rate": small}
         step = {"learning_rate": rate, "nats": kick.nats, "gain": kick.gain}
-        print_json({"result": result, **step, **rates})
+        print_json({"result": result, "judgement": judgement, **step, **rates})
     else:
-        print_lines(said(result), f"The probe took {result.seconds:.1f} s.")
+        print_lines(sentence(said(result)), f"The probe took {result.seconds:.1f} s.")
         if not shown.fact:
             print_lines(f"More pairs of batches may decide it: -n {4 * kicks}.")
         elif safe:
@@ -75,6 +78,7 @@ def probe(
             )
             if small < rate and not chosen.ramp_steps:
                 print_lines("No warm-up is set: begin at that rate, or --set ramp_steps=20.")
+        print_lines(str(judgement))
 
 
 def _as_it_began(run: Path, since: int) -> tuple[Any, ...]:

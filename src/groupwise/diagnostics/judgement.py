@@ -454,7 +454,7 @@ class Cause(Plain):
         """The names, and what to log where that would tell."""
         log = f"log {self.log[0]}" if self.log else ""
         command = self.probe.partition(" --")[0]
-        log = f"{command} would show it" if command else log
+        log = f"{command} may decide it" if command else log
         if self.certainty is Certainty.CANNOT_TELL and self.names:
             between = (
                 f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]

@@ -252,7 +252,7 @@ def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]
     for path in modules_of(room):
         contexts = stored.contexts_by_lineno(str(path))
         by_line[str(path.relative_to(PACKAGE))] = {
-            line: {context.split("|")[0] for context in names if "|run" in context}
+            line: {context.removesuffix("|run") for context in names if context.endswith("|run")}
             for line, names in contexts.items()
         }
     return by_line, json.loads(times.read_text())

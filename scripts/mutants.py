@@ -61,6 +61,12 @@ ALSO = {
     ],
     "edge": ["tests/analysis", "tests/golden", "lab/tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
+    "analysis": ["tests/cli/test_cli_compare.py"],
+    "record": [
+        "tests/analysis/test_probing.py",
+        "tests/integrations/test_which_record.py",
+        "tests/readers/test_printed_digits.py",
+    ],
     "cli": ["tests/analysis/test_probing.py"],
     "pages": [
         "tests/analysis/test_watched.py",

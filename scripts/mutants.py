@@ -61,6 +61,12 @@ ALSO = {
     ],
     "edge": ["tests/analysis", "tests/golden", "lab/tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
+    "analysis": ["tests/cli/test_cli_compare.py"],
+    "record": [
+        "tests/analysis/test_probing.py",
+        "tests/integrations/test_which_record.py",
+        "tests/readers/test_printed_digits.py",
+    ],
     "cli": ["tests/analysis/test_probing.py"],
     "pages": [
         "tests/analysis/test_watched.py",
@@ -252,7 +258,7 @@ def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]
     for path in modules_of(room):
         contexts = stored.contexts_by_lineno(str(path))
         by_line[str(path.relative_to(PACKAGE))] = {
-            line: {context.split("|")[0] for context in names if "|run" in context}
+            line: {context.removesuffix("|run") for context in names if context.endswith("|run")}
             for line, names in contexts.items()
         }
     return by_line, json.loads(times.read_text())

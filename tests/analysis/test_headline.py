@@ -94,6 +94,14 @@ def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
     )
 
 
+def test_no_further_steps_gain_nothing(made_fitted: Make) -> None:
+    fitted = made_fitted()
+    assert fitted.outlook is not None
+    assert gained(fitted)
+    here = dataclasses.replace(fitted.outlook, grid=fitted.outlook.grid[:1])
+    assert gained(dataclasses.replace(fitted, outlook=here)) == ""
+
+
 def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) -> None:
     bare = dataclasses.replace(
         made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1"

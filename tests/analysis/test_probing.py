@@ -21,6 +21,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise as gw
+from groupwise.analysis import probing
 from groupwise.analysis.grading import grades
 from groupwise.analysis.probing import ProbeOptions, run_probe
 from groupwise.cli.app import main
@@ -37,7 +38,7 @@ from groupwise.diagnostics.causes import (
     weighed,
 )
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Cause, Certainty, Fact
+from groupwise.diagnostics.judgement import Cause, Certainty, Fact, Learning
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.readers import run_record
@@ -655,6 +656,58 @@ def test_what_each_prompt_lost_tells_of_few_prompts() -> None:
     then_P = np.tile([0.25, 0.5, 0.0, 0.25], 4)
     assert resampled([["a", "b"]] * 16, 0, -then_P, then_P).fact is Fact.PROMPTS_LOST
     assert resampled([["a", "b"]] * 16, 0, 0 * then_P, then_P).fact is Fact.PROMPTS_STAND
+
+
+@each_case(
+    ("then", "late", "fresh", "learning", "fact", "value", "right"),
+    [
+        # Of .75 before and .5 since a third is lost: more than half of the fall.
+        (0.75, 0.5, 0.5, Learning.FALLING, Fact.PROMPTS_LOST, -0.25, 50),
+        # Prompts whose answers are all right again count where the reward fell, and else not.
+        (1.0, 0.0, 1.0, Learning.FALLING, Fact.PROMPTS_STAND, 0.0, 100),
+        (0.0, 0.0, 0.0, Learning.FLAT, None, 0.0, 0),  # nothing was ever right
+    ],
+)
+def test_earlier_prompts_that_are_asked_again(
+    then: float,
+    late: float,
+    fresh: float,
+    learning: Learning,
+    fact: Fact | None,
+    value: float,
+    right: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def rewards(mean: float, step: int) -> list[dict[str, Any]]:
+        return [
+            {"step": step, "prompt_id": n // 4, "prompt": f"{step} {n // 4}", "reward": value}
+            for n, value in enumerate(np.tile(np.arange(4) < 4 * mean, 8).astype(float))
+        ]
+
+    record = RunRecord(
+        "run",
+        steps_table([1, 2, 3], {"reward": [then, late, late]}),
+        rollouts_table([*rewards(then, 1), *rewards(late, 2), *rewards(late, 3)]),
+    )
+    judged = replace(judge(record), learning=learning, since_step=2)
+    monkeypatch.setattr(
+        probing,
+        "_sampled",
+        lambda _, prompts, each, __: [
+            [f"{place} {n}" for n in range(each)] for place in range(len(prompts))
+        ],
+    )
+    monkeypatch.setattr(
+        probing,
+        "_graded",
+        lambda _, rows, *__, **___: np.resize(np.arange(4) < 4 * fresh, len(rows)).astype(float),
+    )
+    how = ProbeOptions(32, function="rewards:right", model=Path("checkpoint-3"))
+    shown, count = probing._resample(record, judged, how)
+    assert (shown.fact, count) == (fact, 32)
+    assert shown.value.value == pytest.approx(value)
+    assert f" {right} % are right" in shown.message
+    assert "without" not in shown.message
 
 
 def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:

@@ -17,6 +17,7 @@ from groupwise.diagnostics.hacking import (
     Pair,
     Parting,
     _deviation,
+    _followed,
     _follows,
     _in_common,
     _leapt,
@@ -515,6 +516,19 @@ def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.Mon
     run = evidence(reward=UP + noise(), held_out=UP + noise(seed=1))
     assert reward_hacking(run).message == "parted"
     assert reward_hacking(replace(run, ended=False)).status == Status.NONE
+
+
+def test_training_comes_to_the_held_out_reward_in_one_unit_alone() -> None:
+    behind = pair(np.linspace(0.2, 0.6, N), np.full(N, 0.6))
+    assert _followed(behind)
+    assert not _followed(replace(behind, scale=2.0))
+
+
+def test_the_range_of_where_two_part_is_that_of_four_fitted_numbers() -> None:
+    """Mean, height, onset and length leave eight of twelve rows free."""
+    gap = [-0.01, 0.04, 0.04, 0.01, 0.01, 0.14, 0.12, 0.12, 0.12, 0.18, 0.15, 0.15]
+    parting = parting_of(pair(gap, np.zeros(12)))
+    assert (parting.first, parting.step, parting.last) == (3, 6, 6)
 
 
 def test_where_and_over_how_long_the_two_part() -> None:

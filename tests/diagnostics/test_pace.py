@@ -44,6 +44,20 @@ def test_a_policy_is_destroyed_where_its_answers_change_as_the_reward_goes(
     assert (Fact.DESTROYED_AT_ONCE in pace(Evidence(run)).facts) is destroyed
 
 
+def test_a_reward_that_came_back_to_half_was_not_destroyed() -> None:
+    rows = 100
+    reward = np.where(np.arange(rows) < 2, 0.2, np.where(np.arange(rows) < 85, 0.03, 0.12))
+    entropy = np.where(np.arange(rows) < 2, 0.6, 0.3)
+    for until, destroyed in ((85, True), (rows, False)):
+        columns = {"reward": reward[:until], "entropy": entropy[:until]}
+        run = RunRecord(
+            "run",
+            steps_table(range(1, until + 1), columns),
+            meanings=tuple(Meaning(name, name, "test") for name in columns),
+        )
+        assert (Fact.DESTROYED_AT_ONCE in pace(Evidence(run)).facts) is destroyed
+
+
 @each_case("rows", [2, 5, 11])
 def test_a_behaviour_that_is_logged_in_few_rows_is_asked_for_those(rows: int) -> None:
     reward = np.where(np.arange(ROWS) < 2, 0.2, 0.03)

@@ -18,7 +18,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Fact, Status
 from groupwise.diagnostics.numerics import discards, router
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.verifier import tools
+from groupwise.diagnostics.verifier import tool_use, tools
 from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
@@ -271,6 +271,12 @@ def test_tool_calls_that_come_to_fail() -> None:
     )
     says("diagnostics/restart/2", finding.message)
     assert tools(log(tool_failure_share=np.full(N, 0.8))).status is Status.INFO
+
+
+def test_tools_are_given_up_from_where_their_calls_passed_the_middle_of_both_levels() -> None:
+    calls = np.interp(np.arange(N), [0, 40, 80, N], [4.0, 4.0, 0.2, 0.2])
+    finding = tool_use(log(tool_calls=calls))
+    assert (finding.status, finding.step) == (Status.WARNING, 61)
 
 
 @pytest.mark.parametrize("look", [discards, router, tools])

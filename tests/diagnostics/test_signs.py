@@ -298,6 +298,13 @@ def test_signs_come_in_order_with_the_held_out_reward_among_them() -> None:
     assert len({quantity.quantity for quantity in WATCHED}) == len(WATCHED)
 
 
+def test_a_held_out_reward_that_moved_by_less_than_a_twentieth_is_no_sign() -> None:
+    for lost, signs in ((0.04, []), (0.06, ["held_out"])):
+        held_out = np.where(ROW < 50, 0.6, 0.6 - lost)
+        given = evidence(reward=np.where(ROW < 50, 0.8, 0.1), held_out=held_out)
+        assert [sign.signal for sign in signs_about(given, 51, reach=6)] == signs
+
+
 # Limits.
 
 

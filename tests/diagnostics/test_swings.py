@@ -10,6 +10,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.diagnostics.falls import (
+    DataOrder,
     _alternations,
     _line,
     _memory,
@@ -19,6 +20,7 @@ from groupwise.diagnostics.falls import (
 )
 from groupwise.diagnostics.instability import (
     _apart,
+    _swinging,
     _weights,
     moments_of,
     unstable_training,
@@ -241,3 +243,12 @@ def test_a_mean_and_a_standard_deviation_make_a_moment_of_the_rows_that_both_hav
     assert first.tolist() == both.tolist()
     assert second.tolist() == (both**2 * (1 + 1 / 64)).tolist()
     assert (signal.column, signal.step_T.tolist()) == ("is_ratio/mean", both.tolist())
+
+
+def test_a_line_at_the_period_of_the_data_is_no_swing() -> None:
+    reward = signal_of("reward", STEP, swinging(0, onset=0))
+    profile = np.sin(2 * np.pi * np.arange(30) / 30)
+    assert _swinging(reward, None) is not None
+    assert _swinging(reward, DataOrder(30, profile, 0.5)) is None
+    assert _swinging(reward, DataOrder(30 * 3, profile, 0.5)) is None  # a third of its period
+    assert _swinging(reward, DataOrder(40, profile, 0.5)) is not None

@@ -21,6 +21,7 @@ from groupwise.diagnostics.zero_variance import (
     _at_its_height,
     _earlier_rate,
     _equal_share,
+    _fewer,
     _pooled,
     _rises_at,
     _room_of_mean,
@@ -553,3 +554,15 @@ def test_whole_batches_with_one_reward_are_the_fewest_groups(equal: Any, status:
     assert np.isclose(finding.value.value, equal.mean())
     if status is Status.INFO:
         assert finding.message.startswith("at least 20 % of groups have zero variance: ")
+
+
+def test_fewer_groups_teach_than_in_the_first_quarter_and_not_its_first_rows() -> None:
+    """The first rows, as those of a warm-up, teach less than the rest of the quarter."""
+    dead = np.where(N // 2 > ROW, 0.2, 0.8)
+    dead[: N // 16] = 0.8
+    run = evidence(8, reward=0.5 + NOISE, dead=dead)
+    equal = run.quantity("dead_group_share")
+    assert equal is not None
+    finding = _fewer(run, equal, 1 - dead, np.ones(N))
+    assert finding is not None
+    assert finding.step == N // 2 + 1

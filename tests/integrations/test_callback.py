@@ -5,6 +5,7 @@ The real trainers are in tests/optional/test_trl_callback.py.
 
 from __future__ import annotations
 
+import itertools
 import sys
 import time
 from collections import defaultdict, deque
@@ -404,6 +405,45 @@ def test_the_run_stops_where_asked(
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == step
 
 
+def test_a_run_of_two_processes_stops_where_the_other_one_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged_by(monkeypatch, lambda _: judged(State.OK))
+    monkeypatch.setattr("groupwise.integrations.trl.processes", lambda _: 2)
+    monkeypatch.setattr("groupwise.integrations.trl.gathered", lambda _, own: [*own, True])
+    trainer = PlayedTrainer(tmp_path)
+    attached(trainer, check_every=2, stop_on="failing")
+    trainer.train(4)
+    assert trainer.state.global_step == 2
+
+
+def test_the_seconds_of_a_resumed_run_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = itertools.count(step=10.0)
+    monkeypatch.setattr(
+        "groupwise.integrations.trl.time", SimpleNamespace(perf_counter=clock.__next__)
+    )
+    for after in (0, 1):
+        trainer = PlayedTrainer(tmp_path)
+        attached(trainer)
+        trainer.train(1, after=after)
+    first, second = RunRecord.load(tmp_path / "groupwise").steps["seconds"]
+    assert second > 1.5 * first > 0
+
+
+def test_a_version_that_is_not_known_is_no_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for release, is_set in (("1.16.0", True), ("unknown", False)):
+        monkeypatch.setattr("groupwise.integrations.trl.version", lambda _, own=release: own)
+        trainer = PlayedTrainer(tmp_path / release)
+        attached(trainer)
+        trainer.train(1)
+        config = RunRecord.load(tmp_path / release / "groupwise").config
+        assert config.framework_version.known is is_set
+
+
 def test_a_judge_that_fails_is_said_once_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -741,6 +781,21 @@ def test_verl_judges_the_run_and_tells_a_change_of_its_state(
     (note,) = [line for line in said if "reward 0.8" in line]
     says("integrations/callback/4", note)
     assert not any("failed" in line for line in said)
+
+
+def test_a_look_is_held_against_the_time_since_verls_run_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
+    monkeypatch.setattr("groupwise.integrations.verl.time.perf_counter", lambda: 1000.0)
+    elapsed: list[float] = []
+    monkeypatch.setattr(LiveJudgement, "due", lambda *_: True)
+    monkeypatch.setattr(LiveJudgement, "affordable", lambda _, seconds: elapsed.append(seconds))
+    tap = PlayedTap(lambda _: None)
+    tap.rolled()
+    tap.step({}, 1)
+    tap.end()
+    assert elapsed == [0.0]
 
 
 def test_what_verl_pads_a_batch_with_is_no_group(

@@ -10,7 +10,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import run_record
+from groupwise.readers import console, run_record
 from groupwise.record.run import RunRecord
 
 
@@ -408,3 +408,9 @@ def test_rewards_of_samples_around_every_row_are_no_other_form(tmp_path: Path) -
     record = run_record(tmp_path / "run.log")
     assert len(record.steps) == 20
     assert not any("name a reward" in note for note in record.notes)
+
+
+def test_a_line_of_two_numbers_is_no_row_of_verl() -> None:
+    cells = " - actor/kl:0.5 - actor/entropy:0.1 - step:3"
+    assert console._is_headless(f"pid 7{cells}")
+    assert not console._is_headless(f"pid 7{cells.rpartition(' - ')[0]}")

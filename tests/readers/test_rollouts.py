@@ -956,3 +956,13 @@ def test_every_name_of_an_environment_is_read_as_one(tmp_path: Path) -> None:
         path.write_text("\n".join(map(json.dumps, rows)))
         columns = run_record(path).steps.columns
         assert {"environment_reward/chess", "environment_reward/go"} <= set(columns), name
+
+
+def test_a_group_size_that_is_not_that_of_the_groups_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "rollouts.jsonl"
+    rows = [{"step": n // 8, "prompt": f"p{n // 4}", "reward": n % 2} for n in range(32)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    for size, said in (("", 0), ("4", 0), ("8", 1)):
+        given_settings = {"group_size": size} if size else {}
+        notes = run_record(path, settings=given_settings).notes
+        assert sum("differs from the logged groups" in note for note in notes) == said

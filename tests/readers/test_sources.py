@@ -13,6 +13,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.readers import run_record
+from groupwise.readers.source import HEAD_BYTES
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 SYSTEMS = [
@@ -81,3 +82,9 @@ def test_a_log_beside_rollouts_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     note = "logs beside the rollouts were not read: metrics.jsonl (give the path of one)"
     assert note in run_record(tmp_path).notes
     assert note not in run_record(tmp_path / "rollouts").notes
+
+
+def test_a_log_behind_many_blank_bytes_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.csv"
+    path.write_bytes(b" \n" * HEAD_BYTES + b"step,reward\n1,0.5\n2,0.6\n3,0.7\n")
+    assert run_record(path).steps["reward"].to_list() == [0.5, 0.6, 0.7]

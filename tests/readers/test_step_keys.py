@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.cases import each_case
 from tests.readers.writers import event_file, wandb_file
 
+from groupwise.readers import rows as rows_module
 from groupwise.readers import run_record
 from groupwise.readers.rows import STEP_KEYS, is_counter
 from groupwise.record.run import RunRecord
@@ -317,3 +319,13 @@ def test_a_counter_in_other_spellings(key: str, tmp_path: Path) -> None:
         [10, 20, 30, 40],
         "meanReward",
     )
+
+
+def test_a_clock_that_falls_a_few_times_in_many_rows_is_one() -> None:
+    for falls, clocked in ((4, True), (30, False)):
+        epoch = np.arange(100) / 8 + 0.05
+        epoch[100 - 3 * falls :: 3] -= 1.0
+        rows = np.ones(100, dtype=bool)
+        numbered, clock = rows_module._numbered(epoch, rows, rows)
+        assert (clock is not None) is clocked
+        assert (numbered.tolist() == list(range(1, 101))) is not clocked

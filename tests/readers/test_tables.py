@@ -1112,3 +1112,16 @@ def test_counts_of_groups_tell_the_share_without_variance(
     dead = next(meaning for meaning in record.meanings if meaning.quantity == "dead_group_share")
     assert dead.column == f"1 - {kept} / {total}"
     assert record.steps[dead.column].to_list() == [0.25] * 10
+
+
+def test_an_empty_cell_between_tabs_keeps_its_column(tmp_path: Path) -> None:
+    path = tmp_path / "run.tsv"
+    path.write_text("step\treward\tkl\n1\t0.5\t0.1\n2\t\t0.2\n3\t0.7\t0.3\n")
+    steps = run_record(path).steps
+    assert (steps["reward"].to_list(), steps["kl"].to_list()) == ([0.5, None, 0.7], [0.1, 0.2, 0.3])
+
+
+def test_blanks_part_columns_where_each_line_has_a_number_for_each_name() -> None:
+    names, *rows = [line.split() for line in ("step reward kl", "1 0.5 0.1", "2 0.6 0.2", "3 0")]
+    assert tables._is_aligned([names, *rows])
+    assert not tables._is_aligned([names, [*rows[0], "7"], *rows[1:]])

@@ -439,3 +439,7 @@ def test_the_store_that_only_aim_opens_is_told_with_what_to_export(tmp_path: Pat
     record = run_record(tmp_path / "aim.csv")
     assert record.steps[record.column("reward")].to_list() == REWARDS
     assert record.column("kl") == "kl"
+
+
+def test_the_integers_of_the_wire_have_a_sign() -> None:
+    assert [trackers.signed(value) for value in (5, (1 << 64) - 3)] == [5, -3]

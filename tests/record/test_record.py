@@ -21,9 +21,22 @@ from groupwise.errors import (
     OverwriteError,
     UnreadableRunError,
 )
-from groupwise.record.journal import Content, Journal, decode_entry, encode_entry, read_journal
+from groupwise.parsing import MOST_TIMES
+from groupwise.record.journal import (
+    Content,
+    Journal,
+    JournalGoneError,
+    decode_entry,
+    encode_entry,
+    read_journal,
+)
 from groupwise.record.run import Meaning, RecordWriter, RunConfig, RunRecord, Source
-from groupwise.record.table import rollouts_table, rows_that_stand, steps_table
+from groupwise.record.table import (
+    read_parquet,
+    rollouts_table,
+    rows_that_stand,
+    steps_table,
+)
 
 
 def sample() -> RunRecord:
@@ -599,3 +612,38 @@ def test_a_name_that_says_less_than_the_folder_yields_to_it(
         writer.append({"step": 0, "reward": 0.5})
     (tmp_path / "written").rename(tmp_path / folder)
     assert RunRecord.load(tmp_path / folder).name == name
+
+
+def test_a_word_that_is_no_choice_is_told_all_of_them() -> None:
+    with pytest.raises(InvalidArgumentError, match="expected none, reward or loss for kl_in"):
+        RunConfig().with_settings({"kl_in": "both"}, "--set")
+
+
+def test_of_columns_of_one_quantity_the_one_with_most_values_counts() -> None:
+    columns = {"a": [None, *range(1, 8)], "b": [*range(8)]}
+    record = RunRecord(
+        "two",
+        steps_table(range(8), columns),
+        meanings=tuple(Meaning(name, "entropy", "test") for name in columns),
+    )
+    assert record.column("entropy") == "b"
+
+
+def test_a_journal_that_was_deleted_is_said_and_not_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "run.jsonl"
+    with Journal(path) as journal:
+        journal.append({"about": {}})
+        path.unlink()
+        with pytest.raises(JournalGoneError, match="got none there, because it was deleted"):
+            journal.append({"row": {"step": 1}})
+
+
+def test_a_table_that_is_packed_well_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "steps.parquet"
+    table = pl.DataFrame({"step": [7] * 2_000})
+    table.write_parquet(path)
+    monkeypatch.setattr("groupwise.parsing.MOST_UNFOLDED", 1000)
+    assert table.estimated_size() < MOST_TIMES * path.stat().st_size
+    assert_frame_equal(read_parquet(path), table)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.cases import each_case
+from tests.enumeration import enumerate_groups
 from tests.golden.sentences import says
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -70,7 +71,7 @@ def moments_of_every_group(
     world: BanditWorld, prompt: int, size: int, *, zero_mean: bool, shift: float = 0.0
 ) -> tuple[np.ndarray, np.ndarray]:
     """Probability and estimated moments of every group that the prompt can have."""
-    groups = world.enumerate_groups(size, prompt=prompt)
+    groups = enumerate_groups(world, size, prompt=prompt)
     count = len(groups.probability_M)
     score = groups.score_MGD.reshape(count * size, -1) + shift
     moments = moments_of_scores(
@@ -108,7 +109,7 @@ def test_the_squared_gradient_across_prompts_is_unbiased() -> None:
     world = small_world(5)
     means = []
     for prompt in (0, 1):
-        groups = world.enumerate_groups(4, prompt=prompt)
+        groups = enumerate_groups(world, 4, prompt=prompt)
         centred = groups.reward_MG - groups.reward_MG.mean(axis=1, keepdims=True)
         gradient = np.einsum("mg,mgd->md", centred, groups.score_MGD) / 3
         means.append(groups.probability_M @ gradient)

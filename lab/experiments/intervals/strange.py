@@ -1,19 +1,24 @@
 """Does each interval of the project hold in worlds that it was not made on?
 
     python lab/experiments/intervals/strange.py [--replicates 500] [--processes 2]
-    [--own FILE] [--drawn 40]
+    [--world FILE.py:NAME,...] [--curve FILE.py:NAME,...] [--drawn 40]
 
-The worlds are those of `strange_worlds`. Prompts: the 95 % intervals of Vp, T and R,
+The worlds are those of `groupwise_lab.worlds.strange`. Prompts: the 95 % intervals of Vp, T and R,
 of the best group size G*, of the speed that the size in use loses beside the one named, and the
 error of the one named over the least, on average; a batch is a draw. Curves: rows to come inside
 the 90 % band of a forecast from 10, 20, 40 and 60 % of 200 rows, with white noise of .02, .05 and
 .1 (slow noise where nothing else moves); a third of the rise of a logistic, and a fifth of the loss
 of a decline, stand by themselves. Heavy ball: the fitted oscillator, and the plateau where all laws
-compete, of 200 rows. Groups of runs: the difference of their late means. Prints a row a world: of
-each interval how often it holds the truth, over all draws and over those without a note, and its
-median width over that of 95 % of the estimates (of rows: of the noise); writes the table `strange`.
-`--own` takes BATCHES and SHAPES of a Python file of your own instead, and `--drawn` so many batches
-that the seed draws; neither writes.
+compete, of 200 rows. Groups of runs: the difference of their late means. Prints for each half a row
+a world: of each interval how often it holds the truth, over all draws and over those without a
+note, and its median width over that of 95 % of the estimates (of rows: of the noise); writes the
+table `strange`.
+
+`--world` and `--curve` take functions of your own instead, `--drawn` so many batches that the seed
+draws; none writes. Both are functions of a NumPy generator. A world returns a batch: scores (N, D),
+rewards (N,), the number of each rollout's prompt (N,), and, if you like, its text; the truth is
+that of 2,000 batches, whose gradients are multiplied across batches alone. A curve returns the
+values of a run's rows, noise and all.
 """
 
 import runpy
@@ -22,14 +27,18 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 
+from groupwise.arrays import Float, floats
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, plan_from_components, speed_lost
 from groupwise.estimators.components import components
+from groupwise.estimators.moments import moments_of_scores
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import shipped
 from groupwise.intervals import Interval
@@ -37,30 +46,32 @@ from groupwise.intervals import Interval
 sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("", "comparison")]
 import rates
 from common import Row, Rows, arguments, print_table, results_of
-from strange_worlds import (
-    BALLS,
-    BATCHES,
-    ROWS,
-    SHAPES,
-    BatchDesign,
-    graded,
-    part_passed,
-    right_or_wrong,
-)
 
 from groupwise_lab.forecasts.backtest import SHARES, rows_seen, trial
 from groupwise_lab.worlds.bandit import BanditWorld
 from groupwise_lab.worlds.runs import autoregressive_noise
+from groupwise_lab.worlds.strange import (
+    BALLS,
+    BATCHES,
+    HALVES,
+    SHAPES,
+    BatchDesign,
+    graded,
+    half,
+    part_passed,
+    right_or_wrong,
+)
 
-BUDGET, LEVEL = 512, 0.9
+BUDGET, LEVEL, BATCHES_OF_TRUTH = 512, 0.9, 2000
 FAR_ENOUGH = {"logistic": 1 / 3, "early logistic": 1 / 3, "late decline": 1 / 5}
-IntervalTrial = tuple[
-    Interval, float, bool
-]  # an interval, the truth, and whether a note goes with it
+# an interval, the truth, and whether a note goes with it
+IntervalTrial = tuple[Interval, float, bool]
+Scoring = Callable[[str, int, int], Rows]
+Drawing = Callable[[Generator], Any]  # scores, rewards, numbers and texts of prompts; or rows
 
 
-def draw_batch(rng: Generator, number: int) -> None:
-    """Rewards of right or wrong, or normal ones with a bonus where lengths differ, in turn."""
+def draw_batch(rng: Generator, number: int) -> str:
+    """Enter rewards of right or wrong, or normal ones with a bonus where lengths differ."""
     share, bonus = rng.uniform(), rng.uniform(0, 8)
 
     def make(rng: Generator) -> BanditWorld:
@@ -73,12 +84,13 @@ def draw_batch(rng: Generator, number: int) -> None:
         return right_or_wrong(rng, 12 * share - 6)
 
     name = (
-        f"bonus {bonus:.1f}, lengths {share:.2f}"
+        f"{number}: bonus {bonus:.1f}, lengths {share:.2f}"
         if number % 2
-        else f"difficulty {12 * share - 6:.1f}"
+        else f"{number}: difficulty {12 * share - 6:.1f}"
     )
     prompts, rollouts = (int(rng.choice(some)) for some in ([16, 32, 64, 128], [4, 6, 8, 16]))
-    BATCHES[f"{number}: {name}"] = BatchDesign(make, prompts, rollouts)
+    BATCHES[name] = BatchDesign(make, prompts, rollouts)
+    return name
 
 
 def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 0.0) -> Row:
@@ -99,73 +111,115 @@ def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 
     }
 
 
+def own(place: str) -> Drawing:
+    """The function of a stranger's file."""
+    path, _, name = place.rpartition(":")
+    function = runpy.run_path(path).get(name) if Path(path).is_file() else None
+    if not callable(function):
+        print(
+            f"expected FILE.py:NAME of a function, got {place!r}: name one as in my.py:draw",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    return function
+
+
+def world_of(name: str) -> tuple[tuple[float, ...], Drawing]:
+    """Vp, T, R and the squared gradient of a world, and the function that draws its batches."""
+    if name not in BATCHES:
+        return pooled(own(name)), own(name)
+    world = BATCHES[name].make(np.random.default_rng([20261124, list(BATCHES).index(name)]))
+    truth, draw = world.moments(), partial(BATCHES[name].draw, world)
+    return (truth.vp, truth.t, truth.r, float(truth.gradient_D @ truth.gradient_D)), draw
+
+
+def pooled(draw: Drawing) -> tuple[float, ...]:
+    """What many batches come to: no two gradients of one batch are multiplied, whatever its
+    prompts share.
+    """
+    rng, total, square, moment = np.random.default_rng(20261130), 0.0, 0.0, 0.0
+    for _ in range(BATCHES_OF_TRUTH):
+        made = moments_of_scores(*draw(rng)[:3], zero_mean=False)
+        mean_D = made.gradient_PD.mean(axis=0)
+        total, square = total + mean_D, square + mean_D @ mean_D
+        moment = moment + made.moment_PC.mean(axis=0)
+    gradient = float((total @ total - square) / (BATCHES_OF_TRUTH * (BATCHES_OF_TRUTH - 1)))
+    within, t, r = (moment / BATCHES_OF_TRUTH)[:3].tolist()
+    return within - gradient, t, r, gradient
+
+
 def of_prompts(name: str, draws: int, seed: int) -> Rows:
     """The intervals of the components, and of what is planned by them."""
-    batch, place = BATCHES[name], list(BATCHES).index(name)
-    world = batch.make(np.random.default_rng([20261124, place]))
-    rng, truth = np.random.default_rng([seed, place]), world.moments()
-    size = np.arange(2, BUDGET + 1)
-    error = (truth.vp + truth.t / size + truth.r / (size * (size - 1))) / (BUDGET // size)
+    (vp, t, r, gradient), draw = world_of(name)
+    rng, size = np.random.default_rng(seed), np.arange(2, BUDGET + 1)
+    error = (vp + t / size + r / (size * (size - 1))) / (BUDGET // size)
     held: dict[str, list[IntervalTrial]] = defaultdict(list)
     excess = []
     for _ in range(draws):
-        score_ND, reward_N, label_N, text_N = batch.draw(world, rng)
+        score_ND, reward_N, label_N, *texts = draw(rng)
+        text_N = texts.pop() if texts else None
         made = components(reward_N, label_N, score_ND=score_ND, text_N=text_N)
         note = bool(made.notes)
-        held["Vp"].append((made.vp.interval, truth.vp, note))
-        held["T"].append((made.t.interval, truth.t, note))
-        held["R"].append((made.r.interval, truth.r, note))
-        held["G*"].append((made.group_size, 1 + np.sqrt(truth.r / truth.vp), note))
+        held["Vp"].append((made.vp.interval, vp, note))
+        held["T"].append((made.t.interval, t, note))
+        held["R"].append((made.r.interval, r, note))
+        held["G*"].append((made.group_size, 1 + np.sqrt(r / vp), note))
         with suppress(InsufficientDataError):
-            budget, present = Budget(BUDGET), batch.rollouts
-            plan = plan_from_components(made, budget, present=present)
+            present = round(len(reward_N) / len(np.unique(label_N)))
+            plan = plan_from_components(made, Budget(BUDGET), present=present)
             both = error[[present - 2, plan.group_size - 2]]
-            lost = float(speed_lost(*both, float(truth.gradient_D @ truth.gradient_D)))
             assert plan.present is not None
-            held["price"].append((plan.present.now, lost, note))
+            held["price"].append((plan.present.now, float(speed_lost(*both, gradient)), note))
             excess.append(both[1] / error.min())
     rows = [row_of(name, interval, of) for interval, of in held.items()]
-    named = {"draws": len(excess), "width": float(np.mean(excess))}
-    return [
-        *rows,
-        rows[0] | {"interval": "named size"} | named | {"covered": np.nan, "silent": np.nan},
-    ]
+    named: Row = {"interval": "named size", "draws": len(excess), "covered": np.nan}
+    mean = float(np.mean(excess)) if excess else np.nan
+    return [*rows, rows[0] | named | {"silent": np.nan, "width": mean}]
+
+
+def runs_of(name: str, draws: int, seed: int) -> Iterator[tuple[Float, Float, float]]:
+    """The means, the rows and the noise of runs; of 25 draws three are one."""
+    for number in range(max(draws // 25, 1)):
+        for deviation in (0.02, 0.05, 0.1):
+            rng = np.random.default_rng([seed, number, int(1000 * deviation)])
+            if name not in SHAPES:
+                value_T = floats(own(name)(rng))
+                yield value_T, value_T, float(np.diff(value_T).std() / np.sqrt(2))
+                continue
+            mean_T = SHAPES[name](rng)
+            slow = 0.9 if np.ptp(mean_T) == 0 else 0.0
+            noise_T = autoregressive_noise(rng, len(mean_T), deviation, slow)
+            yield mean_T, mean_T + noise_T, deviation
 
 
 def of_curves(name: str, draws: int, seed: int) -> Rows:
-    """The rows of forecasts; of 25 draws a run is one."""
+    """The rows of forecasts."""
     inside: dict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
-    for number in range(max(draws // 25, 1)):
-        for deviation in (0.02, 0.05, 0.1):
-            place = [seed, list(SHAPES).index(name), number, int(1000 * deviation)]
-            rng = np.random.default_rng(place)
-            mean_T = SHAPES[name](rng)
-            slow = 0.9 if np.ptp(mean_T) == 0 else 0.0
-            value_T = mean_T + autoregressive_noise(rng, ROWS, deviation, slow)
-            for share in SHARES:
-                score = trial(np.arange(ROWS), value_T, share, smoothing=1, methods={}).score(
-                    shipped(), level=LEVEL
-                )
-                coverage = score.rows_covered / score.windows, score.widths["rows"] / deviation
-                inside[name, share].append(coverage)
-                least = FAR_ENOUGH.get(name, 2)
-                if part_passed(name, mean_T, rows_seen(ROWS, share)) >= least:
-                    inside[f"{name}, {least:.0%} seen", share].append(coverage)
-    ideal, rows = 2 * 1.645, []  # widths of noise alone, in deviations
+    least = FAR_ENOUGH.get(name, 2)
+    for mean_T, value_T, deviation in runs_of(name, draws, seed):
+        rows = len(value_T)
+        for share in SHARES:
+            tried = trial(np.arange(rows), value_T, share, smoothing=1, methods={})
+            score = tried.score(shipped(), level=LEVEL)
+            coverage = score.rows_covered / score.windows, score.widths["rows"] / deviation
+            inside[name, share].append(coverage)
+            if least < 1 and part_passed(name, mean_T, rows_seen(rows, share)) >= least:
+                inside[f"{name}, {least:.0%} seen", share].append(coverage)
+    ideal, made = 2 * 1.645, []  # widths of noise alone, in deviations
     for (world, share), of in inside.items():
         if len(of) < draws // 50:  # too few runs show so much
             continue
         covered, width = np.mean(of, axis=0)
         row = {"world": world, "interval": f"from {share:.0%}", "draws": len(of), "noted": 0.0}
-        rows.append(row | {"covered": covered, "silent": covered, "width": width / ideal})
-    return sorted(rows, key=lambda row: (row["world"], row["interval"]))
+        made.append(row | {"covered": covered, "silent": covered, "width": width / ideal})
+    return sorted(made, key=lambda row: (row["world"], row["interval"]))
 
 
 def of_fits(name: str, draws: int, seed: int) -> Rows:
     """The fitted oscillator, and the plateau where laws compete; of five draws a run is one."""
     ball, held = BALLS[name], defaultdict(list)
     for number in range(max(draws // 5, 1)):
-        time_T, value_T = ball.draw(np.random.default_rng([seed, number]), ROWS)
+        time_T, value_T = ball.draw(np.random.default_rng([seed, number]), 200)
         made, free = fit(time_T, value_T, law="oscillator"), fit(time_T, value_T)
         for part, truth in ball.truth.items():
             held[part.replace("_", " ")].append((made, part, truth))
@@ -188,40 +242,44 @@ def of_groups(name: str, draws: int, seed: int) -> Rows:
     return [row | {"covered": covered, "silent": covered, "width": np.nan}]
 
 
-def jobs(own: str, drawn: int, seed: int) -> Iterator[tuple[Callable[..., Rows], str]]:
+def jobs(worlds: str, curves: str, drawn: int, seed: int) -> Iterator[tuple[Scoring, str]]:
     """What is to be scored."""
-    named, shapes = len(BATCHES), len(SHAPES)
-    made = runpy.run_path(own) if own else {}
-    BATCHES.update(made.get("BATCHES", {}))
-    SHAPES.update(made.get("SHAPES", {}))
+    for score, places in ((of_prompts, worlds), (of_curves, curves)):
+        for place in filter(None, places.split(",")):
+            own(place)
+            yield score, place
     rng = np.random.default_rng([seed, 1])
-    for number in range(drawn):
-        draw_batch(rng, number)
-    if not (own or drawn):
-        named = shapes = 0
-        yield from ((of_fits, name) for name in BALLS)
-        yield from ((of_groups, cell.name) for cell in rates.GROUPS)
-    yield from ((of_prompts, name) for name in list(BATCHES)[named:])
-    yield from ((of_curves, name) for name in list(SHAPES)[shapes:])
+    yield from ((of_prompts, draw_batch(rng, number)) for number in range(drawn))
+    if not (worlds or curves or drawn):
+        groups = [cell.name for cell in rates.GROUPS]
+        kinds = ((of_fits, BALLS), (of_groups, groups), (of_prompts, BATCHES), (of_curves, SHAPES))
+        yield from ((score, name) for score, names in kinds for name in names)
 
 
 def main() -> None:
     """Score all of them."""
-    given = arguments(__doc__, replicates=500, processes=2, seed=2026, own="", drawn=0)
-    work = list(jobs(given.own, given.drawn, given.seed))
+    given = arguments(__doc__, replicates=500, processes=2, seed=2026, world="", curve="", drawn=0)
+    work = list(jobs(given.world, given.curve, given.drawn, given.seed))
+    own_ones = given.world or given.curve or given.drawn
     with ProcessPoolExecutor(given.processes) as pool:
         made = [pool.submit(score, name, given.replicates, given.seed) for score, name in work]
-        rows = [row for job in made for row in job.result()]
-    of_world: dict[str, Rows] = defaultdict(list)
+        rows = [
+            {"half": HALVES[1] if own_ones else half(name)} | row
+            for (_, name), job in zip(work, made, strict=True)
+            for row in job.result()
+        ]
+    of_half: dict[str, dict[str, Rows]] = {part: defaultdict(list) for part in HALVES}
     for row in rows:
-        of_world[row["world"]].append(row)
-    lines = [
-        [name, f"{part[0]['noted']:.0%}", ", ".join(map(in_words, part))]
-        for name, part in of_world.items()
-    ]
-    header = "world | noted | interval: held/without a note/width"
-    print_table("In strange worlds", header, lines)
-    if not (given.own or given.drawn):
+        of_half[row["half"]][row["world"]].append(row)
+    for part, worlds in of_half.items():
+        lines = [
+            [name, f"{of[0]['noted']:.0%}", ", ".join(map(in_words, of))]
+            for name, of in worlds.items()
+        ]
+        if lines:
+            header = "world | noted | interval: held/without a note/width"
+            print_table(f"Worlds that rules are {part}", header, lines)
+    if not own_ones:
         results_of(__file__).write("strange", rows, digits=4)
 
 

@@ -287,24 +287,6 @@ def falling_runs(
     return FallingRuns(np.asarray(steps, dtype=np.int64), np.maximum(gap_SR, 0.0), low, high)
 
 
-def drawn_gradients(
-    world: RegularisedWorld,
-    baseline: EstimatorName,
-    theta_D: ArrayLike,
-    rng: Generator,
-    *,
-    group_size: int,
-    prompts: int,
-    draws: int,
-) -> Float:
-    """Draw independent minibatch gradients at one policy, shape (draws, D): the very ones that
-    `falling_runs` steps along.
-    """
-    _check(baseline, group_size, prompts, 1.0, (1,), draws, 0.0)
-    theta_DR = np.tile(np.asarray(theta_D, dtype=float)[:, None], (1, draws))
-    return np.asarray(_gradient(_update(world, baseline, group_size, prompts), theta_DR, rng).T)
-
-
 def _update(
     world: RegularisedWorld, baseline: EstimatorName, group_size: int, prompts: int
 ) -> _UpdateInputs:

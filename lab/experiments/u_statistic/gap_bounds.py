@@ -11,9 +11,8 @@ step beside a quarter of the step times the error. It tests no law: `gap_law` do
 import numpy as np
 from bounds import Landscape, constant_step_bound, decaying_step_bound, lemma_constants
 from falling_steps import falling_runs
+from final_gap import limiting_gap, stationary_gap
 from gap_world import BASELINE, RESULTS, Rows, Stage, options, parts_at, print_table, stage
-
-from groupwise_lab.theory.final_gap import limiting_gap, stationary_gap
 
 PROMPTS, OFFSET = 8, 40
 STEPS = (1, 3, 10, 30, 100, 300, 1000)

@@ -15,10 +15,9 @@ import time
 
 import numpy as np
 from falling_steps import falling_runs
+from final_gap import limiting_gap
 from gap_world import BASELINE, NAME, RESULTS, Row, Rows, Stage, options, print_table, stage
 from scipy import stats
-
-from groupwise_lab.theory.final_gap import limiting_gap
 
 PROMPTS, OFFSET = 8, 40
 SIZES = (2, 4, 8, 16, 64)

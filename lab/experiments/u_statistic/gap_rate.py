@@ -9,9 +9,8 @@ is the exact statement of which the paper has O(G^-2). It simulates nothing.
 """
 
 import numpy as np
+from final_gap import compare_final_gaps, components_at_cost, cost_of_noise
 from gap_world import RESULTS, Rows, column, options, print_table, stage, where
-
-from groupwise_lab.theory.final_gap import compare_final_gaps, components_at_cost, cost_of_noise
 
 SIZES = (2, 4, 8, 16, 64)
 WORLDS = ("two answers", "three answers", "bandit")

@@ -20,8 +20,7 @@ import numpy as np
 # scripts take them from here
 from common import Results, Row, Rows, column, where  # noqa: F401
 from falling_steps import RegularisedWorld, bandit_world, linear_world
-
-from groupwise_lab.theory.final_gap import CovarianceParts, MatrixMoments, covariance_parts
+from final_gap import CovarianceParts, MatrixMoments, covariance_parts
 
 RESULTS = common.results_of(__file__).within("final_gap")
 BASELINE = {

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.enumeration import enumerate_groups, tabular_world
 
 from groupwise.errors import InvalidArgumentError
-from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")
 
@@ -127,7 +128,7 @@ def test_a_tabular_world_has_scores_of_its_own_for_each_prompt() -> None:
 
 def test_all_groups_are_enumerated_once() -> None:
     world = tabular_world([[0.3, -0.2, 0.5]], [[1.0, 2.0, 4.0]])
-    groups = world.enumerate_groups(3)
+    groups = enumerate_groups(world, 3)
     expected = {tuple(combination) for combination in itertools.product([1.0, 2.0, 4.0], repeat=3)}
     assert {tuple(row) for row in groups.reward_MG.tolist()} == expected
     assert len(groups.reward_MG) == 27
@@ -182,17 +183,6 @@ def test_ragged_groups_and_given_prompts() -> None:
     assert set(reward_N[3:]) <= set(world.reward_PO[0])
 
 
-def test_without_replacement_no_prompt_comes_twice() -> None:
-    world = random_world(np.random.default_rng(1), prompts=6, equal_weights=True)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        assert len(set(world.draw_prompts(5, rng, replace=False).tolist())) == 5
-    with pytest.raises(InvalidArgumentError, match="at most 6 prompts of equal weight"):
-        world.sample(7, 2, rng, replace=False)
-    with pytest.raises(InvalidArgumentError, match="equal weight"):
-        random_world(np.random.default_rng(1), prompts=6).sample(2, 2, rng, replace=False)
-
-
 def test_a_projection_projects_every_moment(world: BanditWorld) -> None:
     rng = np.random.default_rng(5)
     matrix_DR = rng.normal(size=(5, 2))
@@ -221,8 +211,6 @@ def test_a_world_that_cannot_be_is_refused(arguments: tuple, message: str) -> No
 def test_other_refusals() -> None:
     with pytest.raises(InvalidArgumentError, match="mean rewards from 0 to 1"):
         softmax_world([[[1.0], [0.0]]], [0.0], [[2.0, 0.5]], binary=True)
-    with pytest.raises(InvalidArgumentError, match="at most 2000000 groups"):
-        tabular_world([[0.0, 0.0]], [[1.0, 0.0]]).enumerate_groups(40)
     with pytest.raises(InvalidArgumentError, match="sum to 1"):
         BanditWorld(np.array([[0.5, 0.4]]), np.zeros((1, 2, 1)), np.zeros((1, 2)), np.ones(1))
     with pytest.raises(InvalidArgumentError, match="mean zero"):

@@ -24,7 +24,24 @@ BASELINES, BY_INVERSION, RegularisedWorld = (
     _script.RegularisedWorld,
 )
 bandit_world, linear_world = _script.bandit_world, _script.linear_world
-drawn_gradients, falling_runs = _script.drawn_gradients, _script.falling_runs
+falling_runs = _script.falling_runs
+
+
+def drawn_gradients(
+    world: Any,
+    baseline: str,
+    theta_D: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    group_size: int,
+    prompts: int,
+    draws: int,
+) -> np.ndarray:
+    """Independent minibatch gradients at one policy, one a row: the very ones that `falling_runs`
+    steps along.
+    """
+    update = _script._update(world, baseline, group_size, prompts)
+    return np.asarray(_script._gradient(update, np.tile(theta_D[:, None], (1, draws)), rng).T)
 
 
 def small() -> Any:

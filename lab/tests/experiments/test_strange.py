@@ -8,12 +8,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from strange_worlds import BALLS, BATCHES, SHAPES, BatchDesign, HeavyBall, part_passed
 
 from groupwise.estimators.components import components
 from groupwise.forecasting.laws import law_by_name
 from groupwise.intervals import Interval
 from groupwise.prompts import templates
+from groupwise_lab.worlds.strange import BALLS, BATCHES, SHAPES, HeavyBall, half, part_passed
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "intervals"
@@ -118,24 +118,75 @@ def test_heavy_ball_is_the_law_that_is_fitted() -> None:
         assert np.abs(law - value_T).max() < 2e-3, name
 
 
-def test_a_file_of_ones_own_is_scored_alone_and_nothing_is_written(
+OWN = """
+import numpy as np
+
+def draw(rng):
+    number = np.repeat(np.arange(24), 6)
+    sign = rng.choice([-1.0, 1.0], 144)
+    return np.stack([sign, 0 * sign], 1), sign * SLOPE[number % 2], number
+
+SLOPE = np.array([1.0, 2.0])
+
+def curve(rng):
+    return 0.5 + 0.02 * rng.normal(size=120)
+"""
+
+
+def test_a_world_and_a_curve_of_ones_own_are_scored_alone_and_nothing_is_written(
     printed: Callable[..., str], tmp_path: Path
 ) -> None:
     results = FOLDER / "results.txt"
-    before = results.read_bytes()
-    own = tmp_path / "own.py"
-    own.write_text(
-        "import numpy as np\n"
-        "from strange_worlds import BatchDesign, graded\n"
-        "BATCHES = {'mine': BatchDesign(graded, 12, 4)}\n"
-        "SHAPES = {'flat': lambda rng: np.full(200, 0.5)}\n"
-    )
-    try:
-        out = printed("strange", "--own", str(own), "--replicates", "6", "--processes", "1")
-    finally:
-        BATCHES.pop("mine", None)
-        SHAPES.pop("flat", None)
+    before, own = results.read_bytes(), tmp_path / "own.py"
+    own.write_text(OWN)
+    given = ("--world", f"{own}:draw", "--curve", f"{own}:curve")
+    out = printed("strange", *given, "--replicates", "6", "--processes", "1")
     lines = [line for line in out.splitlines() if line.startswith("|")][2:]
-    assert [line.split(" | ")[0] for line in lines] == ["| mine", "| flat"]
+    assert [line.split(" | ")[0] for line in lines] == [f"| {own}:draw", f"| {own}:curve"]
+    assert "that rules are reported on" in out
     assert results.read_bytes() == before
-    assert isinstance(BATCHES["normal rewards"], BatchDesign)
+
+
+def test_what_many_batches_come_to_is_the_truth_also_where_prompts_are_copies(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients of 1 and 2, half of each: Vp = 1/4; eight copies of one prompt a batch hide none."""
+    strange = load("strange")
+    monkeypatch.setattr(strange, "BATCHES_OF_TRUTH", 600)
+
+    def copies(rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        sign, slope = rng.choice([-1.0, 1.0], 48), rng.choice([1.0, 2.0])
+        return np.stack([sign, 0 * sign], 1), sign * slope, np.repeat(np.arange(8), 6)
+
+    vp, t, r, gradient = strange.pooled(copies)
+    assert (vp, gradient) == (pytest.approx(0.25, abs=0.05), pytest.approx(2.25, abs=0.1))
+    assert (t, r) == (pytest.approx(0.0, abs=0.2), pytest.approx(5.0, abs=0.3))
+    design = BATCHES["near-duplicates, eight of each"]
+    world = design.make(np.random.default_rng(1))
+    exact, many = world.moments(), strange.pooled(lambda rng: design.draw(world, rng))
+    assert many[:3] == pytest.approx((exact.vp, exact.t, exact.r), rel=0.1)
+
+
+@pytest.mark.parametrize("place", ["none.py:draw", "draw", "own.py:SLOPE"])
+def test_what_is_no_function_of_a_file_is_refused_in_one_line(
+    place: str,
+    printed: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(OWN)
+    with pytest.raises(SystemExit) as ended:
+        printed("strange", "--world", place)
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"expected FILE.py:NAME of a function, got {place!r}: name one as in my.py:draw"
+    ]
+
+
+def test_the_half_of_a_world_hangs_on_its_name_alone() -> None:
+    halves = {name: half(name) for name in (*BATCHES, *SHAPES, *BALLS)}
+    assert half("unlike lengths") == "chosen on"
+    assert half("wandering") == "reported on"
+    assert 10 < list(halves.values()).count("reported on") < 30

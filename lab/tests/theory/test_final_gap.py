@@ -4,23 +4,29 @@ runs, and its orders in G.
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
+from lab.tests.experiments.conftest import scripts_of
 from scipy import linalg, stats
 from tests.cases import each_case
+from tests.enumeration import enumerate_groups
 
 from groupwise.errors import InvalidArgumentError
-from groupwise_lab.theory.final_gap import (
-    CovarianceParts,
-    MatrixMoments,
-    compare_final_gaps,
-    components_at_cost,
-    cost_of_noise,
-    covariance_parts,
-    limiting_gap,
-    stationary_gap,
-)
 from groupwise_lab.worlds.bandit import random_world
+
+with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "u_statistic") as load_script:
+    _script = load_script("final_gap")
+CovarianceParts = _script.CovarianceParts
+MatrixMoments = _script.MatrixMoments
+compare_final_gaps = _script.compare_final_gaps
+components_at_cost = _script.components_at_cost
+cost_of_noise = _script.cost_of_noise
+covariance_parts = _script.covariance_parts
+limiting_gap = _script.limiting_gap
+stationary_gap = _script.stationary_gap
 
 
 def matrices(seed: int, dimensions: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -34,7 +40,7 @@ def matrices(seed: int, dimensions: int = 4) -> tuple[np.ndarray, np.ndarray]:
     return -curvature, root @ root.T / dimensions
 
 
-def parts_of(seed: int) -> tuple[CovarianceParts, np.ndarray]:
+def parts_of(seed: int) -> tuple[Any, np.ndarray]:
     """Parts of a bandit's gradient covariance, and a curvature; the moments by sums of this
     file.
     """
@@ -172,7 +178,7 @@ def test_covariances_of_a_group_by_enumeration(group_size: int) -> None:
     """One prompt, all groups: the covariance of the estimator itself, written out here."""
     world = random_world(np.random.default_rng(7), prompts=1, arms=4, dimensions=3)
     exact = world.moments()
-    groups = world.enumerate_groups(group_size)
+    groups = enumerate_groups(world, group_size)
     centred = world.reward_PO - exact.value_P[:, None]
     moment = [
         np.einsum(

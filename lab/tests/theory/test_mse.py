@@ -16,6 +16,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.enumeration import enumerate_groups, tabular_world
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import (
@@ -30,7 +31,7 @@ from groupwise_lab.theory.mse import (
     squared_bias,
     within_prompt_variance,
 )
-from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world, tabular_world
+from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 EXACT = 1e-10
 KINDS: tuple[Literal["binary", "continuous", "noisy"], ...] = ("binary", "continuous", "noisy")
@@ -87,7 +88,7 @@ def baseline_values(name: str, world: BanditWorld, x: int, reward_MG: np.ndarray
 
 def gradients(name: str, world: BanditWorld, x: int, size: int) -> tuple[np.ndarray, np.ndarray]:
     """Probability and gradient of every group of a prompt."""
-    groups = world.enumerate_groups(size, prompt=x)
+    groups = enumerate_groups(world, size, prompt=x)
     advantage_MG = groups.reward_MG - baseline_values(name, world, x, groups.reward_MG)
     return groups.probability_M, np.einsum("mgd,mg->md", groups.score_MGD, advantage_MG) / size
 
@@ -181,7 +182,7 @@ def test_a_reference_that_is_an_estimate_costs_its_variance(world: BanditWorld) 
             name, moments, 3, reference=Reference(0.4, 0.04, SHRINKAGE)
         )
         for x in range(3):
-            groups = world.enumerate_groups(3, prompt=x)
+            groups = enumerate_groups(world, 3, prompt=x)
             gradient_MD = []
             for mu in (0.2, 0.6):
                 advantage_MG = (
@@ -258,17 +259,15 @@ def test_minibatches_of_two_prompts(world: BanditWorld, name: str, size: int) ->
 def test_minibatches_from_a_finite_set_of_prompts(
     kind: Literal["binary", "continuous", "noisy"], name: str
 ) -> None:
-    world = random_world(
-        np.random.default_rng(8), prompts=4, arms=3, dimensions=4, rewards=kind, equal_weights=True
-    )
+    drawn = random_world(np.random.default_rng(8), prompts=4, arms=3, dimensions=4, rewards=kind)
+    world = replace(drawn, weight_P=np.full(4, 0.25))
     law = minibatch_mse(name, moments_of(world), 2, 2, vp=world.vp, prompt_set=4, reference=GIVEN)
     assert law == pytest.approx(error_by_enumeration(name, world, 2, replace=False), abs=EXACT)
 
 
 def test_a_minibatch_of_all_prompts_has_no_error_between_them() -> None:
-    world = random_world(
-        np.random.default_rng(8), prompts=2, arms=3, dimensions=4, equal_weights=True
-    )
+    drawn = random_world(np.random.default_rng(8), prompts=2, arms=3, dimensions=4)
+    world = replace(drawn, weight_P=np.full(2, 0.5))
     law = float(mse(world.vp, world.t, world.r, 3, 2, prompt_set=2))
     assert law == pytest.approx(
         error_by_enumeration("leave_one_out", world, 3, replace=False), abs=EXACT
@@ -296,7 +295,7 @@ def test_a_mean_of_the_other_groups_correlates_the_groups() -> None:
     exact, share = world.moments(), 0.6
     total, rows = 0.0, 0.0
     for weight, x, y in prompt_pairs(world, replace=True):
-        first, second = world.enumerate_groups(2, prompt=x), world.enumerate_groups(2, prompt=y)
+        first, second = enumerate_groups(world, 2, prompt=x), enumerate_groups(world, 2, prompt=y)
         probability_MM = first.probability_M[:, None] * second.probability_M[None]
         estimate_MMD = np.zeros((*probability_MM.shape, 4))
         for group, mean_MM, letters in (

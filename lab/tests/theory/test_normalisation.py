@@ -9,6 +9,7 @@ from math import comb
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.enumeration import enumerate_groups
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.mse import PromptMoments
@@ -74,7 +75,7 @@ def test_mean_of_the_divided_gradient(
         name, exact.value_P, size, ddof=ddof, eps=eps, leave_one_out=leave_one_out
     )
     for x in range(3):
-        groups = world.enumerate_groups(size, prompt=x)
+        groups = enumerate_groups(world, size, prompt=x)
         advantage_MG = advantages(name, groups.reward_MG, ddof, eps, leave_one_out)
         gradient_MD = np.einsum("mgd,mg->md", groups.score_MGD, advantage_MG) / size
         np.testing.assert_allclose(

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.enumeration import enumerate_groups
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.theory.ustatistic import (
@@ -74,7 +75,7 @@ def test_many_groups_at_once_are_the_groups_one_by_one() -> None:
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_the_gradient_is_unbiased(world: BanditWorld, size: int) -> None:
     for x in range(3):
-        groups = world.enumerate_groups(size, prompt=x)
+        groups = enumerate_groups(world, size, prompt=x)
         mean_D = groups.mean(leave_one_out_gradient(groups.score_MGD, groups.reward_MG))
         np.testing.assert_allclose(mean_D, world.moments().gradient_PD[x], atol=EXACT)
 
@@ -85,7 +86,7 @@ def test_hoeffdings_parts_sum_to_the_error_and_are_uncorrelated(
 ) -> None:
     exact = world.moments()
     for x in range(3):
-        groups = world.enumerate_groups(size, prompt=x)
+        groups = enumerate_groups(world, size, prompt=x)
         parts = hoeffding(
             groups.score_MGD, groups.reward_MG, float(exact.value_P[x]), exact.gradient_PD[x]
         )
@@ -106,7 +107,7 @@ def test_hoeffdings_parts_sum_to_the_error_and_are_uncorrelated(
 
 def test_the_linear_part_is_the_oracle_estimator(world: BanditWorld) -> None:
     exact = world.moments()
-    groups = world.enumerate_groups(3, prompt=1)
+    groups = enumerate_groups(world, 3, prompt=1)
     parts = hoeffding(
         groups.score_MGD, groups.reward_MG, float(exact.value_P[1]), exact.gradient_PD[1]
     )
@@ -155,11 +156,11 @@ def test_the_classical_variance_as_matrices(world: BanditWorld, size: int) -> No
     """
     exact = world.moments()
     for x in range(3):
-        groups = world.enumerate_groups(size, prompt=x)
+        groups = enumerate_groups(world, size, prompt=x)
         g = exact.gradient_PD[x]
         centred_MD = leave_one_out_gradient(groups.score_MGD, groups.reward_MG) - g
         covariance_DD = groups.mean(centred_MD[:, :, None] * centred_MD[:, None, :])
-        enumeration = world.enumerate_groups(1, prompt=x)
+        enumeration = enumerate_groups(world, 1, prompt=x)
         oracle_MD = enumeration.score_MGD[:, 0] * (enumeration.reward_MG - exact.value_P[x]) - g
         sigma_DD = enumeration.mean(oracle_MD[:, :, None] * oracle_MD[:, None, :])
         rest_DD = exact.fisher_PDD[x] * exact.reward_variance_P[x] + np.outer(g, g)

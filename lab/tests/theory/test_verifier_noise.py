@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.enumeration import enumerate_groups
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, components
@@ -79,7 +80,7 @@ def test_the_error_of_a_group_is_that_of_every_group_and_every_error(
     noisy, size = judged(world, errors), 3
     variance = within_prompt_variance(baseline, noisy_moments(moments_of(world), errors), size)
     for prompt in range(3):
-        groups = noisy.enumerate_groups(size, prompt=prompt)
+        groups = enumerate_groups(noisy, size, prompt=prompt)
         value = noisy.moments().value_P[prompt]
         others = (groups.reward_MG.sum(axis=1, keepdims=True) - groups.reward_MG) / (size - 1)
         subtracted = {"leave_one_out": others, "oracle": value, "vanilla": 0.0}[baseline]

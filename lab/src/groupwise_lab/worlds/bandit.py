@@ -3,7 +3,7 @@ estimators.
 
 A world has P prompts; at each the policy picks one of O outcomes, and an outcome has a probability,
 a score and a reward. An arm with a random reward is several outcomes of the same score. Suffixes
-here: `O` outcomes, `A` arms, `M` enumerated groups. A group whose prompt was drawn twice is two
+here: `O` outcomes, `A` arms. A group whose prompt was drawn twice is two
 groups, as in the theory, so labels number groups and not prompts. It holds no estimator and imports
 none: it only sums over outcomes, or draws them.
 """
@@ -22,30 +22,6 @@ from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
 
 Index = NDArray[np.intp]
-
-MOST_GROUPS = 2_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class GroupEnumeration:
-    """Every outcome that a group of one prompt can have, in order."""
-
-    probability_M: Float  # of each group; they sum to 1
-    score_MGD: Float  # scores of its rollouts
-    reward_MG: Float  # rewards of its rollouts
-
-    def mean(self, statistic_M: ArrayLike) -> Float:
-        """Return the exact expectation of a statistic that has one entry, a number or an array,
-        for each group.
-        """
-        return np.asarray(
-            np.tensordot(self.probability_M, np.asarray(statistic_M, dtype=float), axes=1)
-        )
-
-    def variance(self, statistic_MD: ArrayLike) -> float:
-        """Return the exact trace of the covariance of a vector statistic, one row a group."""
-        centred_MD = np.asarray(statistic_MD, dtype=float) - self.mean(statistic_MD)
-        return float(self.mean((centred_MD**2).sum(axis=1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,30 +130,11 @@ class BanditWorld:
         score_POR = self.score_POD @ finite_array("matrix_DR", matrix_DR, dimensions=2)
         return BanditWorld(self.probability_PO, score_POR, self.reward_PO, self.weight_P)
 
-    def enumerate_groups(self, group_size: int, *, prompt: int = 0) -> GroupEnumeration:
-        """Return every group of a prompt with its probability: O to the power G of them."""
-        outcomes = self.reward_PO.shape[1]
-        if outcomes**group_size > MOST_GROUPS:
-            raise InvalidArgumentError(
-                f"expected at most {MOST_GROUPS} groups to enumerate, got {outcomes}^{group_size}: "
-                "take fewer outcomes or smaller groups"
-            )
-        outcome_MG = np.indices((outcomes,) * group_size).reshape(group_size, -1).T
-        probability_M = self.probability_PO[prompt][outcome_MG].prod(axis=1)
-        return GroupEnumeration(
-            probability_M, self.score_POD[prompt][outcome_MG], self.reward_PO[prompt][outcome_MG]
-        )
-
     def sample(
-        self,
-        prompts: int,
-        group_size: int | Sequence[int] | Index,
-        rng: Generator,
-        *,
-        replace: bool = True,
+        self, prompts: int, group_size: int | Sequence[int] | Index, rng: Generator
     ) -> tuple[Float, Float, Index]:
         """Draw a minibatch: a prompt for each group, then its rollouts."""
-        return self.sample_at(self.draw_prompts(prompts, rng, replace=replace), group_size, rng)
+        return self.sample_at(self.draw_prompts(prompts, rng), group_size, rng)
 
     def sample_at(
         self, prompt_B: ArrayLike, group_size: int | Sequence[int] | Index, rng: Generator
@@ -196,20 +153,10 @@ class BanditWorld:
         score_ND = self.score_POD.reshape(prompts * outcomes, dimensions).take(row_N, axis=0)
         return score_ND, self.reward_PO.ravel().take(row_N), group_N
 
-    def draw_prompts(self, prompts: int, rng: Generator, *, replace: bool = True) -> Index:
+    def draw_prompts(self, prompts: int, rng: Generator) -> Index:
         """Draw the prompts of a minibatch."""
-        count = len(self.weight_P)
-        if replace:
-            cumulated_P = np.cumsum(self.weight_P)
-            return np.minimum(
-                np.searchsorted(cumulated_P, rng.random(prompts), side="right"), count - 1
-            )
-        if prompts > count or not np.allclose(self.weight_P, 1 / count, rtol=0, atol=1e-12):
-            raise InvalidArgumentError(
-                f"expected at most {count} prompts of equal weight to draw without replacement, "
-                f"got {prompts}: draw with replacement"
-            )
-        return rng.permutation(count)[:prompts]
+        place_B = np.searchsorted(np.cumsum(self.weight_P), rng.random(prompts), side="right")
+        return np.minimum(place_B, len(self.weight_P) - 1)
 
 
 def _mean(probability_PO: Float, values: Float) -> Float:
@@ -253,29 +200,12 @@ def softmax_world(
         probability_PO = np.concatenate([policy_PA * reward, policy_PA * (1 - reward)], axis=1)
         reward_PO = np.concatenate([np.ones_like(reward), np.zeros_like(reward)], axis=1)
     elif noise_PA is not None:
-        noise = finite_array("noise_PA", noise_PA, dimensions=2)
+        noise = np.asarray(noise_PA)
         probability_PO = np.concatenate([policy_PA, policy_PA], axis=1) / 2
         reward_PO = np.concatenate([reward + noise, reward - noise], axis=1)
-    score_POD = (
-        score_PAD
-        if probability_PO.shape[1] == arms
-        else np.concatenate([score_PAD, score_PAD], axis=1)
-    )
-    weight = (
-        np.full(prompts, 1 / prompts)
-        if weight_P is None
-        else finite_array("weight_P", weight_P, dimensions=1)
-    )
-    return BanditWorld(probability_PO, score_POD, reward_PO, weight)
-
-
-def tabular_world(
-    logit_PA: ArrayLike, reward_PA: ArrayLike, *, weight_P: ArrayLike | None = None
-) -> BanditWorld:
-    """Return the world in which every arm of every prompt has a parameter of its own."""
-    logit = finite_array("logit_PA", logit_PA, dimensions=2)
-    feature_PAD = np.eye(logit.size).reshape(*logit.shape, logit.size)
-    return softmax_world(feature_PAD, logit.ravel(), reward_PA, weight_P=weight_P)
+    score_POD = np.concatenate([score_PAD] * (probability_PO.shape[1] // arms), axis=1)
+    weight_P = np.full(prompts, 1 / prompts) if weight_P is None else np.asarray(weight_P)
+    return BanditWorld(probability_PO, score_POD, reward_PO, weight_P)
 
 
 def random_world(
@@ -286,7 +216,6 @@ def random_world(
     dimensions: int = 8,
     rewards: Literal["binary", "continuous", "noisy"] = "continuous",
     spread: float = 1.0,
-    equal_weights: bool = False,
 ) -> BanditWorld:
     r"""Return a world of unlike prompts: values, score sizes, $\kappa$ and gradients differ from
     prompt to prompt.
@@ -300,9 +229,7 @@ def random_world(
     difficulty_P = spread * rng.standard_normal(prompts)
     merit_PA = feature_PAD @ wanted_D + rng.standard_normal((prompts, arms)) - difficulty_P[:, None]
     reward_PA = 1 / (1 + np.exp(-merit_PA))
-    weight_P = (
-        np.full(prompts, 1 / prompts) if equal_weights else rng.dirichlet(np.full(prompts, 4.0))
-    )
+    weight_P = rng.dirichlet(np.full(prompts, 4.0))
     noise_PA = rng.uniform(0, 0.5, (prompts, arms)) if rewards == "noisy" else None
     return softmax_world(
         feature_PAD,

@@ -1,6 +1,7 @@
 r"""Worlds in which an interval is to hold although nobody made it for them: prompts whose rewards
 have tails, whose success is rare, that are copies of each other or nearly; curves that do what a
-smooth rise does not; the recursion of heavy ball. It judges nothing.
+smooth rise does not; the recursion of heavy ball. Each world's half is drawn from its name: rules
+are chosen on one half, and what they are worth is reported on the other. It judges nothing.
 """
 
 from __future__ import annotations
@@ -16,10 +17,18 @@ from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 from groupwise_lab.worlds.runs import autoregressive_noise
 
 PROMPTS, ARMS, WIDTH = 4000, 6, 12
+HALVES = "chosen on", "reported on"
+
+
+def half(world: str) -> str:
+    """The half that a world is in."""
+    return str(np.random.default_rng([20261130, *world.encode()]).choice(HALVES))
+
+
 NoiseDraw = Callable[[tuple[int, int]], Float]
 
 
-def right_or_wrong(rng: Generator, difficulty: float) -> BanditWorld:
+def right_or_wrong(rng: Generator, difficulty: float = 0.0) -> BanditWorld:
     """Rewards of 0 and 1, whose mean falls as the difficulty rises."""
     length_P = np.exp(0.3 * rng.standard_normal(PROMPTS))
     feature_PAD = length_P[:, None, None] * rng.standard_normal((PROMPTS, ARMS, WIDTH))
@@ -88,14 +97,14 @@ class BatchDesign:
 
 
 BATCHES = {
-    "right or wrong": BatchDesign(lambda rng: right_or_wrong(rng, 0.0)),
-    "groups of four": BatchDesign(lambda rng: right_or_wrong(rng, 0.0), rollouts=4),
-    "eight prompts": BatchDesign(lambda rng: right_or_wrong(rng, 0.0), 8),
+    "right or wrong": BatchDesign(right_or_wrong),
+    "groups of four": BatchDesign(right_or_wrong, rollouts=4),
+    "eight prompts": BatchDesign(right_or_wrong, 8),
     "eight copies of eight prompts": BatchDesign(
-        lambda rng: in_templates(right_or_wrong(rng, 0.0), rng, 8, 0.0), variants=8
+        lambda rng: in_templates(right_or_wrong(rng), rng, 8, 0.0), variants=8
     ),
     "near-duplicates, eight of each": BatchDesign(
-        lambda rng: in_templates(right_or_wrong(rng, 0.0), rng, 8, 0.2), variants=8, shuffled=True
+        lambda rng: in_templates(right_or_wrong(rng), rng, 8, 0.2), variants=8, shuffled=True
     ),
     "near-duplicates of normal rewards": BatchDesign(
         lambda rng: in_templates(graded(rng), rng, 4, 0.2), variants=4, shuffled=True
@@ -146,7 +155,7 @@ def late_decline(rng: Generator) -> Float:
 def oscillating(rng: Generator) -> Float:
     """A swing that does not fade."""
     turns = 2 * np.pi * TIME / rng.uniform(0.1, 0.6)
-    return np.asarray(0.5 + 0.2 * np.sin(turns + rng.uniform(0, 6.28)))
+    return 0.5 + 0.2 * np.sin(turns + rng.uniform(0, 6.28))
 
 
 SHAPES: dict[str, Callable[[Generator], Float]] = {
@@ -158,7 +167,7 @@ SHAPES: dict[str, Callable[[Generator], Float]] = {
     "step": lambda rng: np.where(rng.uniform(0.15, 0.85) < TIME, 0.7, 0.3),
     "oscillating": oscillating,
     "late decline": late_decline,
-    "wandering": lambda rng: 0.5 + 0.3 * np.cumsum(rng.normal(size=ROWS)) / np.sqrt(ROWS),
+    "wandering": lambda rng: 0.5 + np.cumsum(rng.normal(0, 0.3 / ROWS**0.5, ROWS)),
     "delayed logistic": lambda rng: logistic(rng, 0.6, 0.9, 0.05),
 }
 
@@ -192,7 +201,7 @@ class HeavyBall:
             level += velocity
         mean = np.full(self.smoothing, 1 / self.smoothing)
         value_T = np.asarray(np.convolve(out + noise_T, mean, "valid"))
-        return np.asarray(np.arange(before, before + rows, dtype=float)), value_T
+        return np.arange(before, before + rows, dtype=float), value_T
 
     @property
     def truth(self) -> dict[str, float]:

@@ -117,15 +117,18 @@ def test_a_change_before_any_checkpoint_is_kicked_at_the_rate_of_its_step() -> N
 
 
 @pytest.mark.parametrize(
-    ("high", "ramp", "said"),
+    ("low", "high", "ramp", "nats", "said"),
     [
-        (5.6, 0, "More pairs of batches may decide it: -n 32."),
-        (1.6, 20, "safe learning rate along this step: below 0.00013, now 0.0001"),
+        (-4.1, 5.6, 0, 1.25, "More pairs of batches may decide it: -n 32."),
+        (-4.1, 1.6, 20, 1.25, "The safe learning rate is below 0.00013; now it is 0.0001."),
+        (8.0, 13.0, 20, 0.06, "The safe learning rate is below 1.5e-05; now it is 0.0001."),
     ],
 )
-def test_a_kick_that_cannot_tell_names_no_safe_rate(
+def test_a_kick_that_cannot_tell_names_no_safe_rate_and_the_smaller_rate_is_named(
+    low: float,
     high: float,
     ramp: int,
+    nats: float,
     said: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -134,16 +137,18 @@ def test_a_kick_that_cannot_tell_names_no_safe_rate(
     log = tmp_path / "log.csv"
     log.write_text("\n".join(["step,reward", *(f"{step},0.{step % 3}" for step in range(30))]))
     made = None, None, SimpleNamespace(rollouts_per_step=64, seed=1, ramp_steps=ramp), None, False
-    kicked = Kick(Interval(0.73, -4.1, high), 1e-4, 1.25, 0.19)
+    kicked = Kick(Interval((low + high) / 2, low, high), 1e-4, nats, 0.19)
     monkeypatch.setattr("groupwise_lab.cli.probe._as_it_began", lambda *_: made)
     monkeypatch.setattr("groupwise_lab.trainer.grpo.step_curvature", lambda *_, **__: kicked)
     assert main(["probe", "kick", str(log)]) == 0
     answer = capsys.readouterr().out
     assert said in answer
-    assert "by 1.2 nats (expected gain of reward 0.19); lr 2e-05 keeps it at 0.05." in answer
+    keeps = "; lr 2e-05 keeps it at 0.05" if low < 0 else ""
+    assert f"by {nats:.2g} nats (expected gain of reward 0.19){keeps}." in answer
     assert ("No warm-up is set: begin at that rate" in answer) == (ramp == 0)
-    assert ("safe learning rate" in answer) == (high < 2)
-    assert ("It cannot tell" in answer or "it cannot tell" in answer) == (high > 2)
+    assert ("safe learning rate" in answer) == (high < 2 or low > 2)
+    assert ("It cannot tell" in answer) == (low < 2 < high)
+    assert answer.splitlines()[-1].startswith("WARNING: ")
 
 
 def test_another_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

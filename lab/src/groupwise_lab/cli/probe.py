@@ -70,11 +70,12 @@ def probe(
         if not shown.fact:
             print_lines(f"More pairs of batches may decide it: -n {4 * kicks}.")
         elif safe:
-            print_lines(f"safe learning rate along this step: below {safe:.2g}, now {rate:.2g}")
+            print_lines(f"The safe learning rate is below {safe:.2g}; now it is {rate:.2g}.")
         if small:
+            keeps = f"; lr {small:.2g} keeps it at {SMALL_STEP:g}"
             print_lines(
                 f"The step moves completions of unseen prompts by {kick.nats:.2g} nats (expected "
-                f"gain of reward {kick.gain:.2g}); lr {small:.2g} keeps it at {SMALL_STEP:g}."
+                f"gain of reward {kick.gain:.2g}){'' if safe and safe < small else keeps}."
             )
             if small < rate and not chosen.ramp_steps:
                 print_lines("No warm-up is set: begin at that rate, or --set ramp_steps=20.")

@@ -1,9 +1,10 @@
 """From facts to why, one row of `causes.tsv` a cause and one rule over all rows; and which
 experiment tells the causes apart that remain, a row of `probes.tsv` each.
 
-A cell of `likely` or `possible` holds clauses, FACT+!ABSENT+?NOT_LOGGED+THIS|THAT=weight, the
-weight of one set against those of other causes: the highest is named first, equal ones tie, and a
-new cause is placed between those that it must yield to and those that it beats.
+A cell of `likely` or `possible` holds clauses, FACT+!NOT_SEEN+?NOT_LOGGED+THIS|THAT=weight; what
+is not logged is not seen either. The weight of one is set against those of other causes: the
+highest is named first, equal ones tie, and a new cause is placed between those that it must yield
+to and those that it beats.
 
 A cause is likely only where its own evidence is seen. Where the log leaves out what would tell
 causes apart, all of them are named with what to log.
@@ -707,7 +708,7 @@ class Incident:
             Fact.ENTROPY_HALVED: entropy <= ENTROPY_HALVES,
             Fact.GRADIENT_GREW: gradient >= GRADIENT_GROWS,
             Fact.GRADIENT_BROKE: gradient >= EXPLODED,
-            Fact.REWARD_NOT_FINITE: "reward" in self.signs,
+            Fact.REWARD_AMONG_SIGNS: "reward" in self.signs,
             Fact.SAMPLER_MOVED: any(
                 self.ratio(name) >= SAMPLER_MOVES for name in CAUSES["sampler"].first
             ),

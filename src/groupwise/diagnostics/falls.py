@@ -18,9 +18,9 @@ from numpy.polynomial.legendre import legvander
 from groupwise.arrays import Ends, Float, Whole, median, moving_mean, row_after
 from groupwise.diagnostics.judgement import Fact, Sign
 from groupwise.diagnostics.signals import (
-    CRITICAL,
+    FALSE_ALARM,
+    FALSE_WARNING,
     FEWEST_ROWS,
-    WARNING,
     Evidence,
     NoisyMetric,
     alarm,
@@ -562,7 +562,7 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     if (
         usual > 0.5
         or row < 3
-        or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None
+        or alarm(rare_event_factors(same, usual), rate=FALSE_ALARM) is None
         or len(value) - row < 3
     ):
         return None
@@ -640,7 +640,7 @@ def find_fall(signal: NoisyMetric, floor: float) -> Fall | None:
     usable &= height > floor
     below = value < floor + HALF * (np.where(usable, height, np.inf) - floor)
     factors = np.where(usable, rare_event_factors(below, USUAL), 0.0)
-    onset_alarm = alarm(factors, rate=CRITICAL)
+    onset_alarm = alarm(factors, rate=FALSE_ALARM)
     if onset_alarm is None:
         return None
     start = onset_alarm.onset
@@ -855,7 +855,7 @@ def loss_of(evidence: Evidence) -> Decline | None:
     height = float(levels[best])
     # The height is the largest of some n/few independent means: a Bonferroni correction for having
     # chosen it. Of a run that goes on the last rows are looked at as often.
-    chance, looks = WARNING * few / n, 1 if evidence.ended else few / n
+    chance, looks = FALSE_WARNING * few / n, 1 if evidence.ended else few / n
     limit = -float(ndtri(chance * looks))
     if (
         height <= floor

@@ -36,11 +36,11 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import (
-    CRITICAL,
+    FALSE_ALARM,
+    FALSE_WARNING,
     FEWEST_ROWS,
     FORM,
     LOG_REWARD,
-    WARNING,
     Evidence,
     NoisyMetric,
     arrow,
@@ -242,7 +242,7 @@ def _limit(pair: Pair, *, looks: int = 1) -> float:
     """
     from scipy.special import ndtri
 
-    return -float(ndtri(WARNING / len(pair.step_M) ** looks))
+    return -float(ndtri(FALSE_WARNING / len(pair.step_M) ** looks))
 
 
 def _opened(pair: Pair, before: slice, after: slice) -> float:
@@ -349,7 +349,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     held, error = pair.gain_held_out(early, late)
     coupling = coupling_of(pair, early, late)
     rose = pair.gain_of_training(early, late)[0] > 0
-    if coupling is None or not rose or held >= float(ndtri(CRITICAL / len(pair.step_M))) * error:
+    if coupling is None or not rose or held >= float(ndtri(FALSE_ALARM / len(pair.step_M))) * error:
         finding = _flat_since(pair)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart
     # beyond it.
@@ -618,7 +618,7 @@ def _parted(
         if weights.get(item[0], 1.0) >= 0
     ]
     # Of several columns that may fall each is tried; that the total rises is one question.
-    rise, limit = -float(ndtri(WARNING)), -float(ndtri(WARNING / max(len(beside), 1)))
+    rise, limit = -float(ndtri(FALSE_WARNING)), -float(ndtri(FALSE_WARNING / max(len(beside), 1)))
     absent = _at_nothing(evidence, {**task, **best})
     # What shapes the answers beside what is wanted, by their names, may fall for the better.
     shapes = any(map(WANTED.search, functions)) or _follows(pair)

@@ -57,10 +57,10 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.numerics import left_at
 from groupwise.diagnostics.signals import (
+    FALSE_WARNING,
     FEWEST_ROWS,
     LOG_REWARD,
     MORE_ROWS,
-    WARNING,
     Evidence,
     NoisyMetric,
     arrow,
@@ -168,7 +168,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     high = entropy.value_T > times * max(usual, least)
     near = slice(max(0, row - 2), row + max(few, 6))
     onset = lasting(
-        np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING
+        np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=FALSE_WARNING
     )
     if fell is not None and high[near].sum() >= 3:
         row = near.start + int(np.argmax(high[near]))
@@ -307,10 +307,10 @@ def collapse(evidence: Evidence) -> Finding:
         ),
         None,
     )
-    return _held(evidence, reward) if back is None else _recovered(*back)
+    return _not_fallen(evidence, reward) if back is None else _recovered(*back)
 
 
-def _held(evidence: Evidence, reward: NoisyMetric) -> Finding:
+def _not_fallen(evidence: Evidence, reward: NoisyMetric) -> Finding:
     """Say that nothing fell, or that the rows are too noisy to say so."""
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         moves = reward.span > 0  # of one number more rows tell no more

@@ -2,7 +2,8 @@
 callback shows; and what is told of the run: the fact with its raw numbers, the signs in order, the
 cause, what to do.
 
-The worst finding decides what is told; where nothing was found it is what the reward does.
+The worst finding decides what is told, unless another one explains it; where nothing was found it
+is what the reward does.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Look:
     evidence: Evidence
     answers: Mapping[str, Finding]
     progress: Progress
-    worst: Finding | None = None  # the gravest answer, where another is told in its place
+    worst: Finding | None = None  # the gravest answer, which another may explain
 
     def cause(
         self,

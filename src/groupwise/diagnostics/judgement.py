@@ -202,7 +202,7 @@ class Fact(StrEnum):
     ENTROPY_HALVED = "entropy halved at the change"
     GRADIENT_GREW = "the gradient norm grew tenfold at the change"
     GRADIENT_BROKE = "the gradient norm grew 10,000-fold at the change"
-    REWARD_NOT_FINITE = "the reward itself fell, or is missing, NaN or infinite"
+    REWARD_AMONG_SIGNS = "the reward itself fell, or is missing, NaN or infinite"
     SAMPLER_MOVED = "the sampler gap grew fivefold at the change"
     CUT_AFTERWARDS = "completions were truncated only after the reward had fallen"
     PROMPTS_AGAIN = "each prompt is seen 20 times or more"

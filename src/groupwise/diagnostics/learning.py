@@ -132,10 +132,10 @@ def progress_of(evidence: Evidence) -> Progress:
     change = level_changes(evidence).get("reward")
     if change is not None:
         return Progress(Learning.FALLING, *change.ends, None, change.first, steps, change.since)
-    return _held(evidence, level) if fall is None else _recovered(level, fall)
+    return _not_fallen(evidence, level) if fall is None else _recovered(level, fall)
 
 
-def _held(evidence: Evidence, level: NoisyMetric) -> Progress:
+def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     """The progress of a reward that did not fall, or came back from a dip."""
     quarter = max(len(level) // 4, 2)
     early, late = both_ends(level, quarter)
@@ -208,8 +208,8 @@ def _or_held_out(evidence: Evidence, level: NoisyMetric, progress: Progress) -> 
     rose = held_out_rose(evidence, first)
     if rose is None and since is None and progress.gain is not None and progress.gain.high > 0:
         rose, learning = held_out_rose(evidence, first, late_gain=-_GAIN), Learning.ARRIVED
-    held = replace(progress, learning=learning, since=None, held_out=rose)
-    return progress if rose is None else held
+    by_held_out = replace(progress, learning=learning, since=None, held_out=rose)
+    return progress if rose is None else by_held_out
 
 
 def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:

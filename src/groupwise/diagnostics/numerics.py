@@ -40,9 +40,9 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import (
-    CRITICAL,
+    FALSE_ALARM,
+    FALSE_WARNING,
     FEWEST_ROWS,
-    WARNING,
     Evidence,
     NoisyMetric,
     arrow,
@@ -109,7 +109,7 @@ def beyond(signal: NoisyMetric, event_T: Flags) -> int | None:
     """Return the row since which rows of a rare kind are most of them, if they are so to the
     end.
     """
-    return since_when(event_T, USUAL, rate=WARNING) if len(signal) >= FEWEST_ROWS else None
+    return since_when(event_T, USUAL, rate=FALSE_WARNING) if len(signal) >= FEWEST_ROWS else None
 
 
 def rose_since(evidence: Evidence, step: int) -> bool:
@@ -404,7 +404,7 @@ def _zero_since(zero_T: Flags, chance_T: Float) -> int | None:
         np.log(_MOST / np.minimum(chance_T, _MOST)),
         np.log((1 - _MOST) / (1 - np.minimum(chance_T, _MOST))),
     )
-    return lasting(factor_T, rate=CRITICAL, event_T=zero_T)
+    return lasting(factor_T, rate=FALSE_ALARM, event_T=zero_T)
 
 
 def _nothing(evidence: Evidence, norm: NoisyMetric, row: int) -> Finding:

@@ -893,8 +893,8 @@ def reward_floor(evidence: Evidence) -> float:
 
 # Of one e-process over the whole run, where its null holds: the usual rate and the horizon are read
 # off the log as it stands.
-CRITICAL = 0.005
-WARNING = 0.02
+FALSE_ALARM = 0.005
+FALSE_WARNING = 0.02
 
 
 @frozen
@@ -923,7 +923,7 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
 
 
 def lasting(
-    log_factor_T: Float, *, rate: float = CRITICAL, event_T: Flags | None = None
+    log_factor_T: Float, *, rate: float = FALSE_ALARM, event_T: Flags | None = None
 ) -> int | None:
     """Return the row since which a change is there, if it is there to the end: where events are
     given, in half of the last rows too.
@@ -939,7 +939,7 @@ def lasting(
 
 
 def since_when(
-    event_T: Flags, usual: float = 0.2, *, rate: float = CRITICAL, still: bool = True
+    event_T: Flags, usual: float = 0.2, *, rate: float = FALSE_ALARM, still: bool = True
 ) -> int | None:
     """Return the row since which an event is there that is rare before, if it is so to the end;
     `still`: and in the last rows.

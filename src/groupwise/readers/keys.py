@@ -3,7 +3,8 @@ where a key changed its meaning.
 
 The table holds what trainers' sources say or their logs show. Where versions differ (TRL's
 `reward_std`), the log's other keys and values decide; where they cannot, the safe reading is taken
-and the meaning is marked ambiguous. No value is changed here.
+and the meaning is marked ambiguous. Percentages become shares;
+no other value is changed.
 """
 
 from __future__ import annotations

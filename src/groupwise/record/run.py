@@ -823,7 +823,7 @@ def without_rollouts(entry: JsonView) -> JsonObject | None:
 
 
 def has_ended(record: RunRecord) -> bool:
-    """Return whether a run is over: no process holds one of its journals to write it."""
+    """Return whether a run is over, as far as is known: no process writes a journal of it."""
     return not any(
         source.reader == "journal" and being_written(Path(source.path)) for source in record.sources
     )

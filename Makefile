@@ -19,7 +19,7 @@ define install
 	|| { echo "groupwise: uv could not; trying pip"; $(BIN)/pip install -qq --disable-pip-version-check --constraint constraints.txt $(foreach package,$(1),--editable '$(package)'); }
 	@touch $@
 endef
-NUMERIC = tests/forecasting tests/edge tests/estimators lab/tests/theory lab/tests/golden tests/comparison tests/golden tests/test_intervals.py tests/scores \
+NUMERIC = tests/forecasting tests/edge tests/estimators lab/tests/theory lab/tests/golden tests/comparison tests/golden tests/test_intervals.py tests/gradients \
 	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py edge comparison forecasting diagnostics
 .DEFAULT_GOAL := help

@@ -42,7 +42,7 @@ TOGETHER = {
     "lab/tests/experiments/test_language_models.py": "models",
     "tests/analysis/test_measure.py": "models",
     "tests/analysis/test_shards.py": "models",
-    "tests/scores/": "models",
+    "tests/gradients/": "models",
 }
 
 

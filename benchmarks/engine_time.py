@@ -23,7 +23,7 @@ import numpy as np
 from groupwise.engine.engine import Engine, ShardOutcome
 from groupwise.estimators.components import components_of_moments
 from groupwise.estimators.moments import MOMENTS, GroupMoments
-from groupwise.scores.sketch import bucket_and_sign
+from groupwise.gradients.sketch import bucket_and_sign
 
 GROUPS, WIDTH = 4_000, 4_096
 Work = Callable[[float], object]

@@ -152,7 +152,7 @@ def gram_of_scores() -> tuple[Job, Job]:
     import torch
     from benchmarks import test_score_speed as scores
 
-    from groupwise.scores.scores import score_gram
+    from groupwise.gradients.scores import score_gram
 
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     policy, given = scores.model(), scores.batch()

@@ -22,8 +22,8 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from groupwise.scores.scores import score_gram, score_sketch, token_log_prob  # noqa: E402
-from groupwise.scores.sketch import CountSketch, SketchTotal, StoredScores  # noqa: E402
+from groupwise.gradients.scores import score_gram, score_sketch, token_log_prob  # noqa: E402
+from groupwise.gradients.sketch import CountSketch, SketchTotal, StoredScores  # noqa: E402
 
 torch.set_num_threads(1)
 WIDTH, VOCABULARY, LAYERS, ROLLOUTS, TOKENS, PROMPT, SKETCH = 128, 64, 4, 64, 24, 8, 2048

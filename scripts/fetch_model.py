@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError, first_line
-from groupwise.scores.language_models import (
+from groupwise.gradients.language_models import (
     BYTES,
     TRAINED,
     Precision,

@@ -114,11 +114,13 @@ MAY_IMPORT: dict[str, set[str]] = {
     "forecasting": FOUNDATION,
     "edge": FOUNDATION | {"forecasting"},  # the force is read off a fitted curve
     "estimators": FOUNDATION,
-    "scores": FOUNDATION | {"estimators"},  # sums of scores become components
+    "gradients": FOUNDATION | {"estimators"},  # sums of scores become components
     "comparison": FOUNDATION | {"forecasting"},  # curves are fitted by one engine
     "diagnostics": SERIES | {"forecasting", "edge"},  # a record -> findings
     # a record in, plain results out
-    "analysis": SERIES | MATHEMATICS | {"readers", "scores", "diagnostics", "comparison", "engine"},
+    "analysis": SERIES
+    | MATHEMATICS
+    | {"readers", "gradients", "diagnostics", "comparison", "engine"},
     # pages of results; of the rooms that compute only the classes of results, and of the readers
     # the log that the live page follows
     "pages": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
@@ -129,7 +131,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"diagnostics", "analysis", "pages"},
     # trainers write a record as they go: what their settings and keys mean is in readers, scores
     # and components in estimators
-    "integrations": FOUNDATION | {"record", "readers", "estimators", "scores", "diagnostics"},
+    "integrations": FOUNDATION | {"record", "readers", "estimators", "gradients", "diagnostics"},
 }
 
 

@@ -28,8 +28,8 @@ sys.path += [str(ROOT / "experiments" / name) for name in ("language_models", "u
 
 from small_model import task  # noqa: E402
 
-from groupwise.scores.language_models import load_language_model, models_home  # noqa: E402
-from groupwise.scores.scores import rollouts_of_a_pass, score_sketch, token_log_prob  # noqa: E402
+from groupwise.gradients.language_models import load_language_model, models_home  # noqa: E402
+from groupwise.gradients.scores import rollouts_of_a_pass, score_sketch, token_log_prob  # noqa: E402
 from groupwise_lab.trainer.credit import score_batch  # noqa: E402
 from groupwise_lab.trainer.language_policy import NO_TOKEN, LanguagePolicy, with_new_adapter  # noqa: E402
 

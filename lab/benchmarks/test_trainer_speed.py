@@ -104,7 +104,7 @@ def ours(world: dict[str, Any], name: str, *, as_language_model: bool = False) -
     task: Task = world["task"]
     actor: Any = load_policy(world["policy"])
     if as_language_model:
-        from groupwise.scores.language_models import load_language_model
+        from groupwise.gradients.language_models import load_language_model
         from groupwise_lab.trainer.language_policy import LanguagePolicy
 
         actor = LanguagePolicy(load_language_model(world["policy"]))

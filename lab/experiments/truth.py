@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from groupwise.arrays import Float, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.scores.scores import score_gram
+from groupwise.gradients.scores import score_gram
 from groupwise_lab.trainer.credit import score_batch
 from groupwise_lab.trainer.policy import (
     Actor,

@@ -19,8 +19,8 @@ from groupwise.analysis.components import (
     TokenGroup,
 )
 from groupwise.estimators.moments import GroupMoments, moments_of_scores
+from groupwise.gradients.scores import ScoreSource
 from groupwise.record.run import RunRecord, rollouts_table, steps_table
-from groupwise.scores.scores import ScoreSource
 
 GROUPS, ROLLOUTS = 6, 5
 POISON = "GROUPWISE_TEST_POISON"  # the reward of a rollout whose group ends its worker

@@ -32,11 +32,11 @@ import pytest
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
+from groupwise.gradients.language_models import tokens_of
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import run_record
 from groupwise.record.recorder import identity_in
 from groupwise.record.run import RunRecord
-from groupwise.scores.language_models import tokens_of
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore"

@@ -39,8 +39,8 @@ from torch.func import functional_call
 from truth import ExactLoss, ExactWorld, curvature, leading_modes
 
 from groupwise.edge.mode import threshold
+from groupwise.gradients.language_models import prompt_ids
 from groupwise.parsing import JsonObject
-from groupwise.scores.language_models import prompt_ids
 from groupwise_lab.theory.oscillator import rule_threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness
 from groupwise_lab.trainer.file_task import readable_by

@@ -37,7 +37,7 @@ from small_model import (
     say_missing,
 )
 
-from groupwise.scores.language_models import models_home
+from groupwise.gradients.language_models import models_home
 
 PIECES = RESULTS.within("gpu")
 PROBLEMS = "GROUPWISE_GSM8K"

@@ -30,8 +30,8 @@ from small_model import (
 )
 
 from groupwise.estimators.moments import MOMENTS, moments_of_scores
+from groupwise.gradients.scores import score_sketch
 from groupwise.intervals import mean_interval, ratio_interval, student_quantile
-from groupwise.scores.scores import score_sketch
 from groupwise_lab.trainer.credit import score_batch
 
 PIECES = RESULTS.within("gradient_error")

@@ -34,9 +34,9 @@ from cells import (  # noqa: F401
 from common import Row, Rows, column, results_of, where  # noqa: F401
 
 from groupwise.estimators.components import Components, components
+from groupwise.gradients.language_models import load_language_model
+from groupwise.gradients.scores import inner_products
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.scores.language_models import load_language_model
-from groupwise.scores.scores import inner_products
 from groupwise_lab.trainer.credit import score_batch
 from groupwise_lab.trainer.language_policy import LanguagePolicy, with_new_adapter
 from groupwise_lab.trainer.rewards import Problem, total_reward

@@ -23,7 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from groupwise.arrays import Float
 from groupwise.estimators.components import Components, components
-from groupwise.scores.scores import score_gram
+from groupwise.gradients.scores import score_gram
 from groupwise_lab.theory.mse import PromptMoments
 from groupwise_lab.trainer.policy import Policy, Sampled, policy_size
 from groupwise_lab.trainer.rewards import Problem

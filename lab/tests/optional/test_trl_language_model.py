@@ -41,7 +41,7 @@ def loaded() -> Any:
     """The model with an adapter that is not the one at the start, so that every matrix of it has
     a gradient.
     """
-    from groupwise.scores.language_models import load_language_model
+    from groupwise.gradients.language_models import load_language_model
     from groupwise_lab.trainer.language_policy import with_new_adapter
 
     language_model = with_new_adapter(load_language_model(FOLDER), 16)

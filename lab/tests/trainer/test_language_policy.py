@@ -29,7 +29,7 @@ transformers = pytest.importorskip("transformers")
 
 from truth import values  # noqa: E402
 
-from groupwise.scores.language_models import load_language_model, tokens_of  # noqa: E402
+from groupwise.gradients.language_models import load_language_model, tokens_of  # noqa: E402
 from groupwise_lab.trainer.adaptive import probe  # noqa: E402
 from groupwise_lab.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise_lab.trainer.credit import GradedRollouts  # noqa: E402

@@ -256,7 +256,7 @@ def test_a_checkpoint_opens_as_the_same_policy(tmp_path: Path) -> None:
 
 def test_a_checkpoint_opens_in_transformers_with_the_same_logits(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from groupwise.scores.language_models import load_language_model
+    from groupwise.gradients.language_models import load_language_model
 
     vocabulary = Vocabulary("0123456789+-*/()=%")
     policy = Policy(policy_size("small"), vocabulary_size=20, seed=4)

@@ -21,7 +21,7 @@ pytest.importorskip("transformers")
 
 from groupwise.analysis.components import Measurement, measure_run  # noqa: E402
 from groupwise.estimators.components import components  # noqa: E402
-from groupwise.scores.language_models import load_reader  # noqa: E402
+from groupwise.gradients.language_models import load_reader  # noqa: E402
 from groupwise_lab.trainer.checkpoints import load_policy, save_policy  # noqa: E402
 from groupwise_lab.trainer.grpo import train  # noqa: E402
 from groupwise_lab.trainer.settings import TrainSettings  # noqa: E402

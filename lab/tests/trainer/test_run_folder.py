@@ -247,7 +247,7 @@ def test_a_language_model_writes_nothing_that_would_keep_its_run_from_being_repl
     small_task: Task, tmp_path: Path
 ) -> None:
     pytest.importorskip("transformers")
-    from groupwise.scores.language_models import load_language_model
+    from groupwise.gradients.language_models import load_language_model
     from groupwise_lab.trainer.checkpoints import save_policy
     from groupwise_lab.trainer.language_policy import LanguagePolicy
     from groupwise_lab.trainer.policy import Policy, policy_size

@@ -58,9 +58,9 @@ from groupwise.wording import capital, count
 
 if TYPE_CHECKING:
     from groupwise.engine.engine import Engine, ShardOutcome
-    from groupwise.scores.language_models import LanguageModel, PolicyTokenizer, Precision
-    from groupwise.scores.scores import Aggregation, ScoreGram, ScoreOptions, ScoreSource
-    from groupwise.scores.sketch import CountSketch
+    from groupwise.gradients.language_models import LanguageModel, PolicyTokenizer, Precision
+    from groupwise.gradients.scores import Aggregation, ScoreGram, ScoreOptions, ScoreSource
+    from groupwise.gradients.sketch import CountSketch
 
 
 _LONGEST_TEXTS = 4096
@@ -457,7 +457,7 @@ def measure_run(
     if spread is None:
         tokens, estimates, source, facts = _here(record, sample, how, options, progress)
     else:
-        from groupwise.scores.language_models import load_reader
+        from groupwise.gradients.language_models import load_reader
 
         folder, base = _folders(how)
         tokens = _tokens(load_reader(folder, base=base), record, sample)
@@ -508,8 +508,8 @@ def _here(
     progress: ShardsDone | None,
 ) -> tuple[Tokens, Components, ScoreSource, JsonObject]:
     """Take the scores in this process."""
-    from groupwise.scores.language_models import batch_of
-    from groupwise.scores.scores import ScoreGram, inner_products
+    from groupwise.gradients.language_models import batch_of
+    from groupwise.gradients.scores import ScoreGram, inner_products
 
     language_model = _opened(how, options)
     tokens = _tokens(language_model, record, sample)
@@ -546,7 +546,7 @@ def _folders(how: Measurement) -> tuple[Path, Path | None]:
 
 def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> LanguageModel:
     """Open the model, and note in the options which of its parameters are scored."""
-    from groupwise.scores.language_models import head_alone, load_language_model
+    from groupwise.gradients.language_models import head_alone, load_language_model
 
     folder, base = _folders(how)
     language_model = load_language_model(folder, base=base, device=device, precision=how.precision)
@@ -571,7 +571,7 @@ def _tokens(
     reader: PolicyTokenizer | LanguageModel, record: RunRecord, sample: GroupSample
 ) -> Tokens:
     """Return the rollouts that the model can read, their tokens, and decisions on them."""
-    from groupwise.scores.language_models import tokens_of
+    from groupwise.gradients.language_models import tokens_of
 
     rows, limit, source = _with_ends(reader, record, sample)
     before, after = tokens_of(
@@ -615,7 +615,7 @@ def end_tokens(reader: PolicyTokenizer | LanguageModel, rows: pl.DataFrame) -> l
 
     The end of a sequence where the log tells none of the model's.
     """
-    from groupwise.scores.language_models import end_of
+    from groupwise.gradients.language_models import end_of
 
     logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
     size = len(reader.tokenizer)
@@ -673,7 +673,7 @@ class Spread:
         self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: ShardsDone | None
     ) -> Found:
         """Return the components of groups that workers score, what was scored, and facts."""
-        from groupwise.scores.scores import SKETCH_WIDTH
+        from groupwise.gradients.scores import SKETCH_WIDTH
 
         shards = _shards(tokens, self.shards)
         width, scale = how.sketch_width or SKETCH_WIDTH, 1.0
@@ -762,7 +762,7 @@ class ScoreShard:
     def _open(self) -> tuple[LanguageModel, CountSketch]:
         """Return the model and the map of the sketches."""
         if self._loaded is None:
-            from groupwise.scores.sketch import CountSketch
+            from groupwise.gradients.sketch import CountSketch
 
             model = _opened(self.how, self.options, self.device)
             if self.device != "cpu":
@@ -777,8 +777,8 @@ class ScoreShard:
         self, model: LanguageModel, sketch: CountSketch, group: TokenGroup
     ) -> tuple[GroupMoments, ScoreGram]:
         """Return what one group leaves, and how its scores were taken."""
-        from groupwise.scores.language_models import batch_of
-        from groupwise.scores.scores import score_gram
+        from groupwise.gradients.language_models import batch_of
+        from groupwise.gradients.scores import score_gram
 
         reward: Float = np.array(group.reward)
         batch = batch_of(model, group.before, group.after)

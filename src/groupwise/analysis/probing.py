@@ -41,7 +41,7 @@ from groupwise.series.metric import log_completions
 from groupwise.wording import count, short
 
 if TYPE_CHECKING:
-    from groupwise.scores.language_models import LanguageModel
+    from groupwise.gradients.language_models import LanguageModel
 
 DataRow = Mapping[str, Any]
 _MASKS = vocabulary("token_mask")
@@ -152,7 +152,7 @@ def _sides(
 
 def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Score logged answers under the checkpoint, and under the reference where there is one."""
-    from groupwise.scores.language_models import load_language_model
+    from groupwise.gradients.language_models import load_language_model
 
     assert how.model is not None
     rows, step = _answers(record, "prompt", "completion"), step_of_checkpoint(how.model)
@@ -202,7 +202,7 @@ def _encoded(
     loaded: LanguageModel, rows: pl.DataFrame, answers: Sequence[str] = ()
 ) -> tuple[list[list[int]], list[list[int]]]:
     """The tokens of the prompts of rows, all of which the tokenizer must know, and of answers."""
-    from groupwise.scores.language_models import tokens_of
+    from groupwise.gradients.language_models import tokens_of
 
     own, ends = loaded.tokenizer, [None] * len(answers)
     read = rows.get_column("prompt_length", default=())
@@ -220,7 +220,7 @@ def _tokens(
     models: Sequence[LanguageModel], rows: pl.DataFrame, raw: Sequence[DataRow]
 ) -> list[_ScoredCompletion]:
     """The answers of which each token has a log-probability in the log."""
-    from groupwise.scores.language_models import end_of
+    from groupwise.gradients.language_models import end_of
 
     loaded, said, answers = models[0], rows["completion"], list[_ScoredCompletion]()
     others = 0
@@ -282,8 +282,8 @@ def _scored(
     """The log-probability of each token of answers under a checkpoint, and the entropy there."""
     from torch import no_grad
 
-    from groupwise.scores.language_models import batch_of
-    from groupwise.scores.scores import token_log_prob
+    from groupwise.gradients.language_models import batch_of
+    from groupwise.gradients.scores import token_log_prob
 
     scores = list[Float]()
     for start in range(0, len(answers), _BATCH):
@@ -357,7 +357,7 @@ def _sampled(
     """Draw answers of a checkpoint to prompts, at the temperature of the run, from all tokens."""
     import torch
 
-    from groupwise.scores.language_models import (
+    from groupwise.gradients.language_models import (
         end_of,
         load_language_model,
         quiet_transformers,

@@ -26,9 +26,9 @@ from groupwise.cli.app import (
     whole,
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.gradients.language_models import Precision
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
-from groupwise.scores.language_models import Precision
 from groupwise.wording import count
 
 if TYPE_CHECKING:
@@ -249,7 +249,7 @@ def _models(
     paths: Sequence[Path], *, over_checkpoints: bool
 ) -> tuple[list[tuple[str, Path]], bool]:
     """Return labels and folders of the models, and whether they are the checkpoints of one run."""
-    from groupwise.scores.language_models import model_folder
+    from groupwise.gradients.language_models import model_folder
     from groupwise_lab.trainer.evaluate import checkpoints_of, holds_model
 
     paths = [model_folder(path) for path in paths]

@@ -583,7 +583,7 @@ def _fitted(actor: Any, task: Task, chosen: TrainSettings) -> tuple[Task, TrainS
 
 def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
     """Return the policy that is to be trained, before any warm-up."""
-    from groupwise.scores.language_models import TRAINED, load_language_model, load_reader
+    from groupwise.gradients.language_models import TRAINED, load_language_model, load_reader
     from groupwise_lab.trainer.checkpoints import load_policy
     from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE
 

@@ -168,7 +168,7 @@ def probe(
     """Return the components of the present policy, from rollouts of some problems that serve
     nothing else.
     """
-    from groupwise.scores.scores import inner_products, score_gram
+    from groupwise.gradients.scores import inner_products, score_gram
 
     prompt_PL = actor.prompt_tokens(task, problems)
     sampled = actor.sample(prompt_PL, rollouts, generator, task.completion_length)

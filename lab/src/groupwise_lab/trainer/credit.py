@@ -231,7 +231,7 @@ class Credit:
 
     def _score_norms(self, judged: GradedRollouts) -> Float:
         """The squared length of every rollout's score."""
-        from groupwise.scores.scores import score_gram
+        from groupwise.gradients.scores import score_gram
 
         prompt_PL = self._actor.prompt_tokens(self._task, judged.problems)
         batch = score_batch(
@@ -245,7 +245,7 @@ class Credit:
 def score_batch(
     actor: Actor, prompt_PL: Tensor, completion_NL: Tensor, mask_NL: Tensor
 ) -> dict[str, Tensor]:
-    """Return completions of every prompt as the batch that `groupwise.scores` takes."""
+    """Return completions of every prompt as the batch that `groupwise.gradients` takes."""
     import torch
 
     before_NL = prompt_PL.repeat_interleave(len(completion_NL) // len(prompt_PL), 0)

@@ -36,7 +36,7 @@ from groupwise_lab.trainer.text_tasks import TEXT_TASKS, in_texts, make_text_tas
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from groupwise.scores.language_models import Precision
+    from groupwise.gradients.language_models import Precision
 
 
 INSTRUCTION = "{question}\nPlease reason step by step, and put your final answer within \\boxed{}."
@@ -112,7 +112,7 @@ def open_model(
     if vocabulary is not None:
         policy = load_policy(folder, vocabulary_size=len(vocabulary), device=device).eval()
         return Model(label, policy, vocabulary, policy.context)
-    from groupwise.scores.language_models import load_language_model
+    from groupwise.gradients.language_models import load_language_model
     from groupwise_lab.trainer.language_policy import LanguagePolicy
 
     loaded = load_language_model(folder, device=device, precision=precision)
@@ -268,7 +268,7 @@ def cooled(actor: Any, temperature: float) -> Iterator[None]:
 
 def _encoded(tokenizer: Any, text: str, *, chat: bool) -> list[int]:
     """Return the tokens of a prompt, as a message where the tokenizer has a chat template."""
-    from groupwise.scores.language_models import prompt_ids
+    from groupwise.gradients.language_models import prompt_ids
 
     prompt = (
         [{"role": "user", "content": text}]

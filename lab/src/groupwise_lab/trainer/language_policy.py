@@ -14,20 +14,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.prompts import prompt_text
-from groupwise.scores.hooks import single_or_better
-from groupwise.scores.language_models import (
+from groupwise.gradients.hooks import single_or_better
+from groupwise.gradients.language_models import (
     check_installed,
     loading,
     prompt_ids,
     quiet_transformers,
 )
-from groupwise.scores.scores import log_probability, takes_few_logits
+from groupwise.gradients.scores import log_probability, takes_few_logits
+from groupwise.prompts import prompt_text
 from groupwise_lab.trainer.policy import Decoding, Sampled, uniform
 
 if TYPE_CHECKING:
+    from groupwise.gradients.language_models import LanguageModel
     from groupwise.prompts import Prompt
-    from groupwise.scores.language_models import LanguageModel
     from groupwise_lab.trainer.rewards import Problem
     from groupwise_lab.trainer.tasks import Task
 

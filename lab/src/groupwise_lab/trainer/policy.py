@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError, named
+from groupwise.gradients.hooks import single_or_better
 from groupwise.plain import frozen
-from groupwise.scores.hooks import single_or_better
 from groupwise_lab.trainer.rewards import exact, is_function
 from groupwise_lab.trainer.tasks import DRAWN_PAD, END, PAD
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores.language_models import (
+from groupwise.gradients.language_models import (
     UnreadableModelError,
     check_memory,
     open_gguf,

@@ -20,22 +20,22 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, Places, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.parsing import JsonObject
-from groupwise.plain import Words, frozen
-from groupwise.scores.hooks import (
+from groupwise.gradients.hooks import (
     ScoreRecorder,
     loop_scores,
     only_these_differentiable,
     single_or_better,
     switched_off,
 )
-from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
+from groupwise.gradients.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
+from groupwise.parsing import JsonObject
+from groupwise.plain import Words, frozen
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-    from groupwise.scores.hooks import TokenBatch
+    from groupwise.gradients.hooks import TokenBatch
 
 Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
 ScoreMethod = Literal["auto", "loop"]

@@ -17,8 +17,8 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores import language_models
-from groupwise.scores.language_models import (
+from groupwise.gradients import language_models
+from groupwise.gradients.language_models import (
     UnreadableModelError,
     batch_of,
     end_of,
@@ -35,7 +35,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from groupwise.scores.scores import score_gram, score_sketch  # noqa: E402
+from groupwise.gradients.scores import score_gram, score_sketch  # noqa: E402
 
 SYMBOLS = ["<pad>", "<eos>", "<bos>", *"0123456789+=ab"]
 PROMPTS, COMPLETIONS = ["1+2=", "3+44=", "9=", "1+2="], ["3", "47a", "9bb0", "12"]

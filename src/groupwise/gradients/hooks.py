@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, Use
+from groupwise.gradients.sketch import ParameterScores, StoredScores, TokenScores, Use
 
 if TYPE_CHECKING:
     import torch

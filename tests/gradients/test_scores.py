@@ -12,14 +12,14 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.scores.sketch import bucket_and_sign
+from groupwise.gradients.sketch import bucket_and_sign
 
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
 
-from groupwise.scores import sketch as score_sketches  # noqa: E402
-from groupwise.scores.scores import (  # noqa: E402
+from groupwise.gradients import sketch as score_sketches  # noqa: E402
+from groupwise.gradients.scores import (  # noqa: E402
     log_probability,
     score_gram,
     score_sketch,

@@ -131,9 +131,10 @@ def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
 def test_without_components_rewards_are_told() -> None:
     answer = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
     assert answer.zero_variance is not None
+    says("analysis/plan/5", answer.command, completions=LOG_COMPLETIONS)
     assert (answer.plan, answer.command) == (
         None,
-        f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT",
+        answer.command,
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
     says("analysis/plan/2", answer.status)

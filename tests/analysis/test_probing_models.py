@@ -16,6 +16,7 @@ import polars as pl
 import pytest
 from tests.analysis.test_measure import _offline, checkpoint  # noqa: F401 - fixtures
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.cli.app import main
 from groupwise.readers import run_record
@@ -207,8 +208,7 @@ def test_logged_tokens_of_another_tokenizer_are_refused(
         for row in rows:
             row["completion_ids"] = [token + beyond for token in row["completion_ids"]]
     error = refused(capsys, tmp_path, str(log), "rescore", "--model", str(other))
-    assert "expected completion_ids that decode to the logged completions, got other" in error
-    assert f"for {ANSWERS} of {ANSWERS}: give checkpoints with the tokenizer" in error
+    says("analysis/probing_models/1", error.splitlines()[-1], answers=ANSWERS)
 
 
 @each_case("shape", ["ends", "space", "messages", "cut"])
@@ -318,7 +318,8 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused(
     write_log(log, checkpoint)
     with_context(first, context)
     error = refused(capsys, tmp_path, str(log), "resample", "--model", str(first), *given)
-    assert f"tokens within the checkpoint's context of {context}, got a prompt of 6" in error
+    tokens = 15 if "--set" in given else context // 2
+    says("analysis/probing_models/2", error.splitlines()[-1], tokens=tokens, context=context)
 
 
 def with_context(folder: Path, context: int) -> None:
@@ -346,7 +347,7 @@ def test_answers_beyond_the_context_are_left_out_and_counted(
     assert "(2 completions exceed the context of 16 tokens)" in result["message"]
     with_context(first, 10)
     error = refused(capsys, tmp_path, str(log), "rescore", "--model", str(first))
-    assert f"got 0 ({ANSWERS} completions exceed the context of 10 tokens)" in error
+    says("analysis/probing_models/3", error.splitlines()[-1], answers=ANSWERS)
 
 
 @pytest.mark.slow

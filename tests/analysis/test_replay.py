@@ -12,6 +12,7 @@ import pytest
 from tests.cases import each_case
 from tests.cli.asked import printed, refused
 from tests.conftest import make_record
+from tests.golden.sentences import says
 
 from groupwise.analysis.replay import LOG_LENGTHS, PROXY, UNKNOWN, replay_run
 from groupwise.api.run import run_of
@@ -60,7 +61,7 @@ def test_the_answer_names_the_cheapest_rule_and_what_it_saves() -> None:
     assert replayed.notes[:2] == (UNKNOWN, PROXY)
     assert replayed.replay is not None
     times = replayed.replay.dynamic.batches
-    assert f"in whole batches it samples {number(times)} times as many" in replayed.notes[2]
+    says("analysis/replay/1", replayed.notes[2], times=number(times))
     saved = {row[0]: row[3] for row in replay_grids(replayed)[0].rows}
     assert saved["Dynamic sampling"].startswith("0 % (0 % to 0 %), 0 ")
     assert saved["Skipping solved prompts"].startswith("43 % (25 % to 56 %), 68")

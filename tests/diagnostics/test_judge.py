@@ -270,10 +270,7 @@ def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
     for rows in (30, 59):
         judgement = judge(log(reward=0.3 + noise(rows)), ended=False)
         assert (judgement.state, judgement.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
-        assert judgement.headline == (
-            f"reward 0.30 → 0.30 in {rows - 1} steps, but {rows} rows cannot separate learning "
-            "from noise"
-        )
+        says("diagnostics/judge/8", judgement.headline, steps=rows - 1, rows=rows)
         assert judgement.not_logged[0] == "more rows of the reward"
     assert judge(log(reward=0.3 + noise(180)), ended=False).learning is Learning.FLAT
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.causes import CAUSES
 from groupwise.diagnostics.falls import loss_of
@@ -579,7 +580,8 @@ def test_a_few_right_answers_amid_rows_of_nothing_are_no_height(rows: int) -> No
     judgement = judged(reward=reward, gradient_norm=np.where(reward > 0, 0.1, 0.0))
     assert loss_of(Evidence(record(reward=reward))) is None
     assert names(judgement) == ["too_hard"]
-    assert f"every rollout is wrong in {N - rows} of {N} rows" in judgement.headline
+    (part,) = [part for part in judgement.parts if "every rollout" in part]
+    says("diagnostics/named_causes/1", part, wrong=N - rows, rows=N)
 
 
 @pytest.mark.parametrize(("first", "cause"), [(0.985, "precision"), (0.62, "routing")])

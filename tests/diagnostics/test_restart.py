@@ -65,9 +65,7 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
         (Fact.RESTART_JUMP,),
     )
     before, after = np.median(gap[74:79]), np.median(gap[79:84])
-    assert finding.message == (
-        f"The run was restarted at step 80, and these signals jumped: sampler mismatch {before:.2g} → {after:.2g}."
-    )
+    says("diagnostics/restart/5", finding.message, before=f"{before:.2g}", after=f"{after:.2g}")
     assert [sign.signal for sign in finding.signs] == ["sampler_mismatch"]
 
 

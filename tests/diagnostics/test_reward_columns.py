@@ -54,9 +54,7 @@ def paid(**functions: Any) -> dict[str, Any]:
 def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task: str) -> None:
     judgement = judgement_of(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
     assert (judgement.state, judgement.cause.words) == (State.WARNING, "possible: reward hacking")
-    assert (
-        judgement.headline == f"reward 0.44 → 1.44, {task} 0.00 → 0.0004: reward hacking possible"
-    )
+    says("diagnostics/reward_columns/2", judgement.headline, task=task)
 
 
 @each_case(

@@ -70,10 +70,8 @@ def test_a_rate_that_three_decimals_hide_is_not_logged() -> None:
 
 def test_the_settings_tell_a_rate_that_is_hidden() -> None:
     finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
-    assert (finding.status, finding.message) == (
-        Status.NONE,
-        f"No sign of a problem: the learning rate is 1e−6 in the settings; {HIDDEN}.",
-    )
+    assert finding.status is Status.NONE
+    says("diagnostics/rounded/9", finding.message, hidden=HIDDEN)
     finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
     says("diagnostics/rounded/1", finding.message)
 
@@ -199,10 +197,8 @@ def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
 def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> None:
     zero: dict[str, Any] = {quantity: 0.0}
     finding = check(log(reward=RISES, **zero))
-    assert (finding.status, finding.message.rstrip(".")) == (
-        Status.NOT_LOGGED,
-        f"{quantity} is 0 in all 60 rows, so it counts as not measured",
-    )
+    assert finding.status is Status.NOT_LOGGED
+    says("diagnostics/rounded/10", finding.message.rstrip("."), quantity=quantity)
     finding = check(log(THREE, reward=RISES, **zero))
     said = f"{quantity} is printed with 3 decimals and is below 0.0005 in all 60 rows"
     assert (finding.status, finding.message.rstrip(".")) == (Status.NOT_LOGGED, said)

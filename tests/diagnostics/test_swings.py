@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.falls import (
     DataOrder,
@@ -202,10 +203,9 @@ def test_an_entropy_that_rose_says_that_the_policy_comes_apart(
             [after / 0.1] * 3
         )
         assert groups.limit == (4.0 if fell is None else 2.0)
-        assert groups.message == (
-            f"entropy 0.10 → {after:.2f} nats a "
-            f"token{'' if fell is None else ' as the reward fell'}"
-        )
+        more = "" if fell is None else " as the reward fell"
+        assert groups.message.endswith(f"token{more}")
+        says("diagnostics/swings/1", groups.message.removesuffix(more), after=f"{after:.2f}")
 
 
 @each_case(

@@ -240,9 +240,8 @@ def test_what_is_earned_beside_a_loss_is_named_and_called_no_supervised_training
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert judge(run_record(path), ended=True).headline == (
-        f"the log has {key} and no total reward: give --column {shlex.quote(f'reward={key}')}"
-    )
+    headline = judge(run_record(path), ended=True).headline
+    says("diagnostics/task_scores/3", headline, key=key, column=shlex.quote(f"reward={key}"))
     chosen = run_record(path, columns={"reward": key})
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL
 

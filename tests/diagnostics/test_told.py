@@ -232,10 +232,7 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     says("diagnostics/told/7", judgement.headline)
     finding = found_by(judgement, "reward_hacking")
     assert finding.value is not None
-    assert (
-        f"the ratio of held-out gain to training gain is {ranged(finding.value)} over"
-        in finding.message
-    )
+    says("diagnostics/told/8", finding.message, ratio=ranged(finding.value))
     parts = {"rewards/g/mean": train, "rewards/f/mean": np.where(np.arange(N) % 2, 0.01, 0.02)}
     bare = judge(log(reward=train, **parts))
     says("diagnostics/told/5", bare.headline)

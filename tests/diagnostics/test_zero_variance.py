@@ -138,10 +138,7 @@ def test_a_group_of_unknown_size_is_asked_for() -> None:
 def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> None:
     finding = finding_of(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
     assert (finding.status, finding.step) == (status, 61)
-    assert finding.message == (
-        f"{100 * dead:.0f} % of the groups have zero variance from step 61 on, against 30 % "
-        "before, at a similar mean reward"
-    )
+    says("diagnostics/zero_variance/8", finding.message, dead=f"{100 * dead:.0f}")
     assert finding.limit == pytest.approx(0.3)
     assert finding.facts == (*([Fact.GROUPS_ALIKE] if status is Status.WARNING else []),)
 

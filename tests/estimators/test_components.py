@@ -638,9 +638,7 @@ def test_the_sentences_of_estimates() -> None:
     says("estimators/components/2", estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status)
     assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
     estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
-    assert estimate.status.startswith(
-        f"The next update has its smallest error at a group size of {estimate.group_size.value:.3g} ("
-    )
+    says("estimators/components/3", estimate.status, size=f"{estimate.group_size.value:.3g}")
     assert estimate.notes[0].startswith(
         "5 rollouts were left out because their groups have fewer than four. This "
         "causes no bias unless"

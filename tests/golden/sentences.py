@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("sentences.tsv")
@@ -33,13 +34,23 @@ def write(table: dict[str, dict[str, str]]) -> None:
 _TABLE = read()
 
 
-def says(key: str, text: str) -> None:
-    """Compare a text with the sentence of a key; write it there where the table is made anew."""
+def says(key: str, text: str, /, **given: object) -> None:
+    """Compare a text with the sentence of a key; write it there where the table is made anew.
+
+    In the table a name between angle brackets stands for what the test gives under that name.
+    """
+    values = {f"<{name}>": str(value) for name, value in given.items()}
     if "WRITE_SENTENCES" in os.environ:
         table = read()
         test = os.environ["PYTEST_CURRENT_TEST"].partition("::")[2]
-        name = test.partition(" ")[0].partition("[")[0].removeprefix("test_")
-        table[key] = {"key": key, "input": name.replace("_", " "), "sentence": text}
+        title = test.partition(" ")[0].partition("[")[0].removeprefix("test_")
+        for name, value in sorted(values.items(), key=lambda entry: -len(entry[1])):
+            text = re.sub(rf"(?<![\w<.]){re.escape(value)}(?![\w>])", name, text)
+        table[key] = {"key": key, "input": title.replace("_", " "), "sentence": text}
         write(table)
         return
-    assert text == _TABLE[key]["sentence"], f"{key}: see the sentence in {TABLE.name}"
+    sentence = _TABLE[key]["sentence"]
+    assert all(name in sentence for name in values), f"{key}: a value stands in no sentence"
+    for name, value in values.items():
+        sentence = sentence.replace(name, value)
+    assert text == sentence, f"{key}: see the sentence in {TABLE.name}"

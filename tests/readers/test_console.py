@@ -395,10 +395,7 @@ def test_rows_of_another_form_before_the_first_and_behind_the_last_are_counted(
         assert len(record.steps) == 20
         where = "15 lines before the first row" if before else "20 lines behind the last row"
         (note,) = [note for note in record.notes if "name a reward" in note]
-        assert note == (
-            f"{where} name a reward and were not read: give what is printed in another form a file "
-            "of its own"
-        )
+        says("readers/console/4", note, where=where)
 
 
 def test_rewards_of_samples_around_every_row_are_no_other_form(tmp_path: Path) -> None:

@@ -307,7 +307,7 @@ def test_rollouts_beside_several_logs_are_nobodys_and_their_path_is_asked_for(
     dump(tmp_path / "rollouts" / "1.jsonl")
     run = run_record(log(tmp_path / "metrics.jsonl"))
     assert run.rollouts is None
-    assert run.unread == f"give the path of the run's rollouts: {tmp_path / 'rollouts'}"
+    says("readers/find/3", run.unread, folder=tmp_path)
     assert not run_record(log(tmp_path / "run" / "metrics.jsonl")).unread  # theirs lie elsewhere
 
 

@@ -311,7 +311,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for log in (path, path.with_suffix(".csv")):
         record = run_record(log)
         assert (record.sources[0].of, record.steps["step"][-1]) == (50, 49)
-        assert record.in_part == f"{len(record.steps)} of about 50 rows were read, in blocks"
+        says("readers/limits/3", record.in_part, rows=len(record.steps))
 
 
 def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -559,7 +559,7 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
         assert len(steps) == thinned(80).sum()
     assert record.sources[0].of == 80
     judgement = judge(record)
-    assert judgement.headline.endswith(f"{len(steps)} of about 80 rows were read, in blocks")
+    says("readers/limits/4", judgement.parts[-1], rows=len(steps))
     if name in CONSOLES:
         follower = Follower(path)
         follower.start()

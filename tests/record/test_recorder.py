@@ -482,10 +482,7 @@ def test_what_a_full_disk_left_in_memory_goes_to_a_temporary_folder(
     recorder = five_steps_until_full(disk, tmp_path, said)
     assert recorder.written == 3
     assert len(recorder.rows) == 5
-    assert said[-1] == (
-        f"2 steps could not be written to {tmp_path / 'run'}: they are in "
-        f"{tmp_path / 'other' / 'run'}"
-    )
+    says("record/recorder/3", said[-1], folder=tmp_path)
     assert RunRecord.load(tmp_path / "other" / "run").steps["step"].to_list() == [4, 5]
 
 

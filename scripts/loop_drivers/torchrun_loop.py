@@ -36,7 +36,6 @@ def worker(folder: Path) -> None:
     """Train, from the last checkpoint where there is one."""
     import torch
     from datasets import Dataset
-    from transformers.trainer_utils import get_last_checkpoint
     from trl import GRPOConfig, GRPOTrainer
 
     from groupwise.integrations.trl import GroupwiseCallback
@@ -73,7 +72,8 @@ def worker(folder: Path) -> None:
         train_dataset=Dataset.from_dict({"prompt": rows}),
     )
     trainer.add_callback(GroupwiseCallback(trainer))
-    last = get_last_checkpoint(str(output)) if output.exists() else None
+    reached = checkpoint(folder)  # Transformers would also take one that a kill left in part
+    last = str(output / f"checkpoint-{reached}") if reached else None
     trainer.train(resume_from_checkpoint=last)
     if trainer.is_world_process_zero():
         history = [row for row in trainer.state.log_history if "loss" in row]

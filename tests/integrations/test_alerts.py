@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -120,7 +121,16 @@ def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
 
 @each_case(
     ("said", "longest"),
-    [("3", 3.0), ("9" * 400, 30.0), ("", 0.001), ("Wed, 21 Oct 2015 07:28:00 GMT", 0.001)],
+    [
+        ("3", 3.0),
+        ("9" * 400, 30.0),
+        ("", 0.001),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0.001),  # is over
+        ("a date in 20 s", 20.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 30.0),
+        ("Fri, 99 Dec 2026 23:59:59 GMT", 0.001),
+        ("soon", 0.001),
+    ],
 )
 def test_a_server_says_when_it_may_be_asked_again(
     said: str, longest: float, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
@@ -128,6 +138,8 @@ def test_a_server_says_when_it_may_be_asked_again(
     waited: list[float] = []
     monkeypatch.setattr("groupwise.integrations.alerts.time.sleep", waited.append)
     receiver.taken.clear()
+    if said.startswith("a date"):
+        said = formatdate(time.time() + 20, usegmt=True)
     receiver.codes, receiver.retry_after = iter([429]), said
     hook = quick(receiver)
     hook.change("run", FACTS)

@@ -463,3 +463,62 @@ def test_numbers_below_a_line_of_as_many_names_are_its_rows(
 
 def test_every_name_of_a_step_has_a_word_by_which_lines_without_any_are_passed_over() -> None:
     assert all(any(word in key for word in _STEP_WORDS) for key in STEP_KEYS)
+
+
+def numbers(record: RunRecord, *names: str) -> list[list[float]]:
+    return [record.steps[name].to_list() for name in ("step", *names)]
+
+
+@each_case("other", ["iter_num: {at} loss: 0.{at:02d}", "n_iter={at}, policy_loss = 0.{at:02d}"])
+@each_case("is_first", [True, False])
+def test_lines_of_another_counter_are_rows_of_their_step(
+    other: str, is_first: bool, tmp_path: Path
+) -> None:
+    parts = [f"[12:00:01] INFO {other}", "step {at} | reward={reward}"]
+    record = console(tmp_path, "\n".join(parts if is_first else parts[::-1]))
+    assert numbers(record, record.column("reward"), record.column("loss")) == [
+        list(range(20)),
+        [at / 32 for at in range(20)],
+        [at / 100 for at in range(20)],
+    ]
+    assert not any("another name" in note for note in record.notes)
+
+
+@each_case("counter", ["update {update}:", "iter_num: {update} |", "n_iter={part},"])
+@each_case("is_first", [True, False])
+def test_a_counter_of_another_time_is_no_step(counter: str, is_first: bool, tmp_path: Path) -> None:
+    """Four updates to a step: their mean is that of the step."""
+    lines = []
+    for at in range(1, 21):
+        row = f"step {at} | reward={at / 32}"
+        updates = [
+            f"{counter.format(update=4 * at + part, part=part)} loss: {at + part / 2} kl: 0.1"
+            for part in range(4)
+        ]
+        lines += [*updates, row] if is_first else [row, *updates]
+    (tmp_path / "run.log").write_text("\n".join(lines))
+    record = run_record(tmp_path / "run.log")
+    assert numbers(record, "reward", "loss") == [
+        list(range(1, 21)),
+        [at / 32 for at in range(1, 21)],
+        [at + 0.75 for at in range(1, 21)],
+    ]
+    says("readers/console_steps/4", record.notes[1])
+
+
+@each_case("line", ["max_step: 40, loss: 0.5", "eval_iter: 3 loss: 0.5", "step_time: 4 loss: 0.5"])
+def test_what_only_holds_the_word_step_is_no_counter(line: str, tmp_path: Path) -> None:
+    record = console(tmp_path, f"step {{at}} | reward={{reward}}\n{line}")
+    assert numbers(record) == [list(range(20))]
+    assert "loss" not in record.metrics()
+
+
+@each_case(
+    "row", ["step {at} | reward={reward}", "{{'loss': 0.1, 'reward': {reward}, 'epoch': 0.1}}"]
+)
+def test_lines_with_a_loss_that_are_of_no_row_are_counted(row: str, tmp_path: Path) -> None:
+    record = console(tmp_path, f"{row}\nround {{at}}: loss: 0.5 kl: 0.1")
+    note = "20 lines beside the rows name a loss and were not read"
+    assert any(words.startswith(note) for words in record.notes)
+    record = console(tmp_path, f"{row}\nthe loss of weight is 5 kg: {{at}}")
+    assert not any("name a loss" in words for words in record.notes)

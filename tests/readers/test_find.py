@@ -213,7 +213,7 @@ def test_a_run_folder_beside_logs_of_others_is_one_of_several(tmp_path: Path) ->
 
 
 def test_a_run_folder_beside_one_log_is_read_and_the_log_is_named(tmp_path: Path) -> None:
-    """What a script printed lies beside what its trainer saved; a log holds what lies below it."""
+    """What a script printed lies beside what its trainer saved."""
     saved(tmp_path / "good")
     dump(tmp_path / "rollouts" / "1.jsonl")
     assert run_record(tmp_path).notes == ()
@@ -221,10 +221,29 @@ def test_a_run_folder_beside_one_log_is_read_and_the_log_is_named(tmp_path: Path
     record = run_record(tmp_path)
     assert record.name == "good"
     says("readers/find/2", record.notes[-1])
-    shutil.move(tmp_path / "good", tmp_path.with_name("away"))
+
+
+def test_several_logs_below_a_log_are_runs(tmp_path: Path) -> None:
+    log(tmp_path / "train.jsonl")
     log(tmp_path / "plots" / "a.jsonl")
-    log(tmp_path / "plots" / "b.jsonl")
     assert run_record(tmp_path).name == "train.jsonl"
+    shutil.move(tmp_path / "plots", tmp_path / "seeds")
+    log(tmp_path / "seeds" / "b.jsonl")
+    with pytest.raises(
+        UnreadableRunError, match=r"3 \(seeds/a.jsonl, seeds/b.jsonl, train.jsonl\): give"
+    ):
+        run_record(tmp_path)
+    assert len(runs_below(tmp_path)) == 3
+
+
+@each_case("inner", ["evals", "test_results"])
+def test_evaluations_and_rollouts_below_a_log_are_no_runs(inner: str, tmp_path: Path) -> None:
+    log(tmp_path / "train.jsonl")
+    for name in ("a.jsonl", "b.jsonl"):
+        log(tmp_path / inner / name)
+        dump(tmp_path / "samples" / "deeper" / name)
+    record = run_record(tmp_path)
+    assert record.name == "train.jsonl"
 
 
 def test_prompts_in_a_folder_of_data_beside_a_run_are_no_second_run(tmp_path: Path) -> None:

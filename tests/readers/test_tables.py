@@ -1125,3 +1125,46 @@ def test_blanks_part_columns_where_each_line_has_a_number_for_each_name() -> Non
     names, *rows = [line.split() for line in ("step reward kl", "1 0.5 0.1", "2 0.6 0.2", "3 0")]
     assert tables._is_aligned([names, *rows])
     assert not tables._is_aligned([names, [*rows[0], "7"], *rows[1:]])
+
+
+PRINTED = (
+    "Collecting trl, 2.1 MB\n[INFO] device: cuda, seed 1\n"
+    "/lib/x.py:12: FutureWarning: a is old, b is new\n  warnings.warn(\n\n"
+)
+
+
+@each_case(("mark", "suffix"), [(",", "csv"), ("\t", "tsv"), (";", "csv")])
+def test_what_a_program_printed_above_a_table_is_left_out_and_counted(
+    mark: str, suffix: str, tmp_path: Path
+) -> None:
+    rows = [("step", "reward", "loss"), *((at, at / 32, 0.5) for at in range(12))]
+    table = "".join(mark.join(map(str, row)) + "\n" for row in rows)
+    record = opened(tmp_path / f"log.{suffix}", PRINTED + table)
+    assert record.steps["reward"].to_list() == [at / 32 for at in range(12)]
+    assert record.notes[0] == "5 lines above the table are no rows and were left out"
+    assert opened(tmp_path / f"log.{suffix}", table).notes == ()
+
+
+@each_case(
+    ("table", "steps"),
+    [
+        ("run,step,reward\na,none,bad\na,2,0.5\na,3,0.5\n", [2, 3]),  # the first row holds texts
+        ("step,reward\n1,0.5,more\n2,0.5\nstep,reward\n3,0.5\n", [1, 2, 3]),  # a later header
+    ],
+)
+def test_the_names_of_a_table_are_no_printed_lines(
+    table: str, steps: list[int], tmp_path: Path
+) -> None:
+    record = opened(tmp_path / "log.csv", table)
+    assert record.steps["step"].to_list() == steps
+    assert not any("above the table" in note for note in record.notes)
+
+
+def test_what_a_program_printed_above_json_lines_is_left_out_and_counted(tmp_path: Path) -> None:
+    rows = "".join(f'{{"step": {at}, "reward": 0.5}}\n' for at in range(3))
+    record = opened(tmp_path / "log.jsonl", PRINTED * 2 + rows)
+    assert record.notes == ("8 lines are not complete JSON objects and were left out",)
+    assert record.steps["step"].to_list() == [0, 1, 2]
+    for text in (PRINTED, rows + PRINTED):  # no row at all, and more that is none behind them
+        with pytest.raises(UnreadableRunError):
+            opened(tmp_path / "log.jsonl", text)

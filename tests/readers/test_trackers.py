@@ -190,7 +190,7 @@ def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
 
 
 def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableRunError, match="expected scalars"):
+    with pytest.raises(UnreadableRunError, match="expected rows with numbers, got none in"):
         run_record(event_file(tmp_path / "events.out.tfevents.1.host", []))
 
 
@@ -417,7 +417,7 @@ def test_what_is_cut_off_or_empty_of_a_run_that_waits_is_told(
 def test_a_run_that_waits_and_logged_nothing_is_told(
     tmp_path: Path, written: Callable[..., Path]
 ) -> None:
-    with pytest.raises(UnreadableRunError, match="got none: wait for the first row"):
+    with pytest.raises(UnreadableRunError, match=r"got none in .*: wait for the first row"):
         run_record(written(tmp_path / "empty", [{}]))
 
 

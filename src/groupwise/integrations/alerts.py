@@ -15,6 +15,7 @@ import re
 import threading
 import time
 from collections import deque
+from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -127,9 +128,9 @@ class Webhook:
                     return
             except HTTPError as error:
                 error.close()
-                reason, asked = f"HTTP {error.code}", error.headers.get("Retry-After") or ""
-                if asked.isdecimal():  # a date is not
-                    pause = max(pause, min(float(asked), _PATIENCE / 2))
+                reason = f"HTTP {error.code}"
+                asked = _seconds_until(error.headers.get("Retry-After") or "")
+                pause = max(pause, min(asked, _PATIENCE / 2))
                 if error.code < 500 and error.code not in (408, 425, 429):
                     self.lost += 1
                     self._say_once(f"{self.host} rejects alerts: {reason}")
@@ -148,6 +149,18 @@ class _NoRedirect(HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         """Refuse."""
+
+
+def _seconds_until(asked: str) -> float:
+    """Return how long a server asks to wait, in seconds or until a date; 0 for neither."""
+    try:
+        return (
+            float(asked)
+            if asked.isdecimal()
+            else parsedate_to_datetime(asked).timestamp() - time.time()
+        )
+    except (ValueError, OverflowError):
+        return 0.0
 
 
 def webhook_of(address: str | None, say: Say = to_terminal) -> Webhook | None:

@@ -63,10 +63,7 @@ class LiveJudgement:
     ) -> None:
         self.on, self.every = every != 0, _EVERY if every is None else every
         self.stop_on, self.seconds = stop_on, 0.0
-        self._spaced, self._latest = (
-            every is None,
-            0.0,
-        )  # whether a look must be affordable, and what the latest took
+        self._spaced = every is None  # whether a look must be affordable
         self._state: State | None = None
         self._say, self._say_once = say, each_once(say)
         try:
@@ -79,7 +76,8 @@ class LiveJudgement:
 
     def begin(self, *, last_step: int | None, here: bool) -> None:
         """Let the judge load what it needs before the training begins."""
-        self.seconds, self._latest, self._state = 0.0, 0.0, None
+        self.seconds = self._latest = 0.0  # what all looks took, and the latest
+        self._state = None
         if self.on and here and (last_step is None or last_step >= self.every):
             began = time.perf_counter()
             self._judged(_played())

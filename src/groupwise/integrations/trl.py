@@ -67,6 +67,7 @@ _NEEDED = (
     "state",
 )
 _KEPT = "groupwise"
+RecordedStep = tuple[JsonObject, RolloutDicts | None]  # its row and its rollouts
 _OLDEST = (0, 20)  # that was run: `make loops`
 _LATER = "use another trainer or TRL version, or read the log afterwards (groupwise report)"
 
@@ -330,8 +331,8 @@ class GroupwiseCallback:
         """Begin the counts of a training."""
         self.record_seconds = self._started = self._first_seconds = 0.0
         self._generations: list[Generation] = []
-        self._held: tuple[JsonObject, RolloutDicts | None] | None = None
-        self._last: tuple[JsonObject, RolloutDicts | None] | None = None
+        self._held: RecordedStep | None = None
+        self._last: RecordedStep | None = None
         self._sampled_at = self._since_log = self._steps_seen = 0
 
     @property
@@ -532,7 +533,7 @@ class GroupwiseCallback:
             if generation is not None and self._main:
                 self._generations.append(generation)
 
-    def _made(self, state: Any) -> tuple[JsonObject, RolloutDicts | None]:
+    def _made(self, state: Any) -> RecordedStep:
         """Return the row of the step that has ended, and its rollouts."""
         step = int(state.global_step)
         generations, self._generations = self._generations, []
@@ -546,13 +547,14 @@ class GroupwiseCallback:
             "learning_rate": self._learning_rate,
             "lag": max(step - 1 - self._sampled_at, 0),
         }
-        row |= {**(generation.row() if generation else {}), **metrics}
+        row |= (generation.row() if generation else {}) | metrics
         self._count(row)
         return row, generation.rollouts() if generation else None
 
     def _count(self, row: JsonObject) -> None:
         """Add what the step cost to the sums."""
-        self._steps_seen, self._since_log = self._steps_seen + 1, self._since_log + 1
+        self._steps_seen += 1
+        self._since_log += 1
         self.record_seconds += self._in_step["record"]
         row |= {f"groupwise/{what}_seconds": seconds for what, seconds in self._in_step.items()}
         self._in_step = dict.fromkeys(self._in_step, 0.0)

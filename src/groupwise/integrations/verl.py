@@ -100,11 +100,9 @@ class Tap:
 
     def begin(self, config: Any, name: str) -> None:
         """Take the settings of a new tracker and close the record of an earlier one."""
+        self.end()
         self._failures.in_a_row, self._broken, self._last, self._generations = 0, False, None, []
         self._began = time.perf_counter()
-        if self.recorder is not None:
-            self.recorder.close()
-            self.recorder = None
         flat = dict(flatten(config)) if isinstance(config, Mapping) else {}
         self._name = name
         home = str(flat.get("trainer/default_local_dir") or ".")
@@ -140,7 +138,8 @@ class Tap:
         else:
             row |= self._progress(rows, step, metrics.get("perf/total_num_tokens"))
         if generation is not None:
-            row, rollouts = {**row, **generation.row()}, generation.rollouts()
+            row |= generation.row()
+            rollouts = generation.rollouts()
         row |= metrics
         self._last = (row, rollouts)
         self.recorder.append(row, rollouts)

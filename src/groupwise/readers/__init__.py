@@ -25,11 +25,12 @@ from groupwise.errors import (
 )
 from groupwise.files import path_text, table_rows
 from groupwise.plain import frozen
-from groupwise.readers.assemble import Feed, Request, check_kind, read_fed
+from groupwise.readers.assemble import Feed, NamedColumns, Request, check_kind, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.rows import is_evaluation
 from groupwise.readers.source import (
+    Notes,
     first_lines,
     folders_in,
     inside,
@@ -117,7 +118,7 @@ READERS: tuple[Reader, ...] = tuple(
 class Asked(TypedDict, total=False):
     """What may be asked of a log besides its path."""
 
-    columns: Mapping[str, str] | None  # canonical name, or "step" -> the log's column
+    columns: NamedColumns | None  # canonical name, or "step" -> the log's column
     settings: Mapping[str, str] | None
     config: Path | None  # a file with settings
 
@@ -221,12 +222,12 @@ def locate(place: Path, request: Request) -> Located:
     if not place.is_dir():
         return _in_file(place, request)
     reader = best_reader(place)
-    dumps = _are_rollouts(reader)
+    dumps = are_rollouts(reader)
     if reader is None:
         runs = _runs_in(place)
     else:  # rollouts may be those of a run that lies beside them
         among = _runs_among(folders_in(place, _MOST_FILES) if dumps else ())
-        runs = [run for run in among if not _are_rollouts(best_reader(run))]
+        runs = [run for run in among if not are_rollouts(best_reader(run))]
     if dumps and len(runs) == 1:
         located = locate(runs[0], request)
         return replace(located, request=replace(located.request, home=place))
@@ -341,7 +342,7 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     )
 
 
-def _check_names(columns: Mapping[str, str]) -> None:
+def _check_names(columns: NamedColumns) -> None:
     """Raise where a column is said to hold what groupwise does not know."""
     for name in columns:
         if name not in _BASE_NAMES and not is_quantity(name):
@@ -395,6 +396,7 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     for reader in READERS:
         if reader.most > confidence and kind in reader.takes and reader.mark.search(head):
             sure = reader.sniff(seen or path)
+            sure = reader.most if sure is True else sure
             if sure > confidence:
                 confidence, best = sure, reader
     if best is None or confidence < least:
@@ -424,7 +426,7 @@ def _in_file(path: Path, request: Request) -> Located:
             f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
             "as CSV"
         )
-    notes: list[str] = []
+    notes: Notes = []
     if reader.name in _PRINTS:
         from groupwise.readers.console import foreign_rows
 
@@ -433,14 +435,20 @@ def _in_file(path: Path, request: Request) -> Located:
 
 
 def _runs_in(folder: Path, below: int = 2) -> list[Path]:
-    """Return the runs in a folder: their folders, and logs where there are several; else a log;
-    without a log what lies so many folders below, as prime-rl's monitors/file does; else rollouts.
+    """Return the runs in a folder and so many folders below it, beside a log without evaluations
+    and rollouts; of one log and one run, the run, or the log where both are files; else rollouts.
     """
     logs, inner = own_logs(logs_in(folder)), folders_in(folder, _MOST_FILES)
-    runs = [*_runs_among(inner, -1 if logs else below - 1)]
-    if runs or logs:
-        return [*runs, *logs] if len(logs) > 1 else runs or logs
-    return [path for path in inner if best_reader(path)]
+    runs = [
+        run
+        for run in _runs_among(inner, below - 1)
+        if not (
+            logs and (is_evaluation(f"{run.relative_to(folder)}") or are_rollouts(best_reader(run)))
+        )
+    ]
+    if len(logs) == len(runs) == 1:
+        return runs if runs[0].is_dir() else logs
+    return [*runs, *logs] or [path for path in inner if best_reader(path)]
 
 
 def _runs_among(folders: Iterable[Path], below: int = 0) -> Iterator[Path]:
@@ -450,7 +458,7 @@ def _runs_among(folders: Iterable[Path], below: int = 0) -> Iterator[Path]:
         if reader is None:
             inner = _runs_in(path, below) if below >= 0 else []
             yield from (run for run in inner if not _is_data(run))
-        elif not _are_rollouts(reader):
+        elif not are_rollouts(reader):
             yield path
 
 
@@ -463,7 +471,7 @@ def _is_data(path: Path) -> bool:
     return not any(word in name for name in names for word in _OF_LOGS)
 
 
-def _are_rollouts(reader: Reader | None) -> bool:
+def are_rollouts(reader: Reader | None) -> bool:
     """Return whether a reader reads rollouts: of a folder or of a file."""
     return reader is not None and reader.name.startswith("rollout")
 
@@ -474,7 +482,7 @@ def _holds_rollouts(folder: Path) -> bool:
     logs = [] if reader else logs_in(folder)
     if len(logs) == 1:
         reader = best_reader(logs[0])
-    return _are_rollouts(reader)
+    return are_rollouts(reader)
 
 
 def logs_in(folder: Path) -> list[Path]:
@@ -492,7 +500,7 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
     """
     from groupwise.readers.rollouts import sniff_rollouts
 
-    logs = [log for log in logs if sniff_rollouts(peek(log)) == 0.0] or logs
+    logs = [log for log in logs if not sniff_rollouts(peek(log))] or logs
     readers = [best_reader(log) for log in logs] if len(logs) == 2 else []
     prints = [reader is not None and reader.name in _PRINTS for reader in readers]
     if sum(prints) != 1:

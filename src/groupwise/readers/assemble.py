@@ -50,7 +50,7 @@ from groupwise.readers.rows import (
     rows_of_run,
     step_column,
 )
-from groupwise.readers.source import Blocks, lines_in, peek, shown, some_of, vocabulary
+from groupwise.readers.source import Blocks, Notes, lines_in, peek, shown, some_of, vocabulary
 from groupwise.record.run import Meaning, Meanings, RunConfig, RunRecord, Source
 from groupwise.record.table import (
     BASE_COLUMNS,
@@ -202,11 +202,14 @@ _OF_PROMPT = frozenset(vocabulary("of_one_prompt"))
 _COUNTED = dict.fromkeys(vocabulary("prompts_of_a_step"), "prompts_per_step")
 
 
+NamedColumns = Mapping[str, str]  # canonical name, or "step" -> the log's column
+
+
 @frozen
 class Request:
     """What the user asked for besides the path."""
 
-    columns: Mapping[str, str] = field(
+    columns: NamedColumns = field(
         default_factory=dict
     )  # canonical name, or "step" -> the log's column
     config: RunConfig = field(default_factory=RunConfig)  # settings that the user gave
@@ -316,7 +319,8 @@ def _by_metric(log: Log, request: Request) -> Log:
     store = log.store
     if not store.names():
         raise NothingYetError(
-            f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run"
+            f"expected rows with numbers, got none in {shown(log.path)}: wait for the first row, "
+            "or check where the run logs"
         )
     named = chosen_columns(
         store, {name: column for name, column in request.columns.items() if name == "step"}
@@ -352,7 +356,7 @@ def _check_is_a_log(log: Log) -> None:
 
 
 def _merged(
-    log: Log, chosen: Mapping[str, str], step_key: str, step_R: Float, run_rows: Flags
+    log: Log, chosen: NamedColumns, step_key: str, step_R: Float, run_rows: Flags
 ) -> Merged:
     """Return one row a step of the run that was chosen."""
     store = log.store
@@ -393,7 +397,7 @@ def sound(record: RunRecord, what: str) -> RunRecord:
 TWO_PROGRAMS = "it is the output of two programs, so give each a file of its own"
 
 
-def _of_two_programs(store: RowStore) -> list[str]:
+def _of_two_programs(store: RowStore) -> Notes:
     """Return a note where rows have the keys of different frameworks, and none has both."""
     keys: dict[str, list[str]] = {}
     for name in store.names():
@@ -420,7 +424,7 @@ def _framework(config: RunConfig, columns: Columns) -> str:
     )
 
 
-def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str]:
+def chosen_columns(store: RowStore, columns: NamedColumns) -> dict[str, str]:
     """Return the columns that the user named, spelled as in the log; raise MissingMetricError
     where one is not there.
     """
@@ -440,7 +444,7 @@ def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str
     return chosen
 
 
-def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[str]]:
+def _steps(log: Log, chosen: NamedColumns) -> tuple[str, Float, int, Notes]:
     """Return the step column ("" for none), the step of each row, the optimiser updates of a
     step (0 where unknown), and notes.
     """
@@ -524,7 +528,7 @@ def _with_rate(config: RunConfig, columns: Columns, meanings: Sequence[Meaning])
 
 
 def _continued(
-    columns: Columns, meanings: Meanings, notes: list[str]
+    columns: Columns, meanings: Meanings, notes: Notes
 ) -> tuple[dict[str, Float], Meanings]:
     """Return columns and meanings with what a quantity was called before an upgrade amid the run
     under the name that it has since.
@@ -698,7 +702,7 @@ def _since_start(seconds: Float, took: Float, trained: Flags) -> Float:
     return seconds + (first if first > 0 else np.median(np.diff(seconds[usable])))
 
 
-def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Float | None]:
+def chosen_clocks(chosen: NamedColumns, columns: Columns) -> dict[str, Float | None]:
     """Return the clocks that the user named; raise where one falls."""
     clocks: dict[str, Float | None] = {}
     for name in _CLOCKS:
@@ -743,7 +747,7 @@ def _rising(
     return None
 
 
-def _with_chosen(meanings: Meanings, chosen: Mapping[str, str], columns: Columns) -> Meanings:
+def _with_chosen(meanings: Meanings, chosen: NamedColumns, columns: Columns) -> Meanings:
     """Return the meanings with those that the user named in their place."""
     named = {column: name for name, column in chosen.items() if name != "step"}
     renamed = {
@@ -763,7 +767,7 @@ def _with_chosen(meanings: Meanings, chosen: Mapping[str, str], columns: Columns
     return given + kept
 
 
-def _store_notes(store: RowStore) -> list[str]:
+def _store_notes(store: RowStore) -> Notes:
     """Return notes on cells that could not be used."""
     notes, names = [], set(store.names())
     mixed = {key: number for key, number in store.texts.items() if key in names}

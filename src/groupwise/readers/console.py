@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.arrays import Float
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import (
@@ -37,6 +38,7 @@ from groupwise.readers.rows import (
     KIND_KEYS,
     STEP_KEYS,
     RowStore,
+    holding,
     is_evaluation,
     is_summary,
     spelled,
@@ -47,6 +49,7 @@ from groupwise.readers.source import (
     ENDINGS,
     ESCAPE,
     HEAD,
+    Notes,
     Peek,
     Tracebacks,
     bare,
@@ -73,6 +76,7 @@ _RESUMED = re.compile(
     r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)"
     r"|.{0,99}\bload(?:ing|ed) [\w ]{0,20}checkpoint from .{1,300} at iteration \d"  # Megatron
 )
+_LOSS = re.compile(r"oss['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
 _REWARDED = re.compile(r"eward[\w/.@-]{0,60}['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
 
 
@@ -96,6 +100,7 @@ class Console(Feed):
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
         # lines with a reward before the first row, behind the last, and between two at most
         self._ahead = self._behind = self._between = 0
+        self._passed = 0  # lines with a loss that are of no row
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -126,12 +131,16 @@ class Console(Feed):
         """Read one line without colours."""
         raise NotImplementedError
 
+    def pass_by(self, line: str) -> None:
+        """Count a line of no row where it names a loss."""
+        self._passed += "oss" in line and _LOSS.search(line) is not None
+
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
         came = "the output of an inference server, which has no reward," if self._serves else "none"
         return came, "give the log of the training itself"
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: Notes) -> Log:
         """Return the rows so far with what the form knows of them."""
         return Log(self.store, origin.path, self.form, origin.size, notes)
 
@@ -154,13 +163,14 @@ class Console(Feed):
             "rows were",
             "cut off at the end of a line, so some values are missing",
         )
-        unread = {"before the first": self._ahead, "behind the last": self._behind}
-        notes += [
-            f"{lines} lines {where} row name a reward and were not read: "
-            "give what is printed in another form a file of its own"
-            for where, lines in unread.items()
-            if lines > max(self._between, _MOST_BREAKS)
-        ]
+        for lines, where in (
+            (self._ahead, "before the first row name a reward"),
+            (self._behind, "behind the last row name a reward"),
+            (self._passed, "beside the rows name a loss"),
+        ):
+            if lines > max(self._between, _MOST_BREAKS):
+                what = "give what is printed in another form a file of its own"
+                notes.append(f"{lines} lines {where} and were not read: {what}")
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
@@ -364,6 +374,7 @@ class TrlConsole(Console):
             self._look_at_bars(line)
             self.damaged += "': " in line and _is_cut_row(line)
             self._read_statement(line)
+            self.pass_by(line)
             return
         starts, ends = [match.start() for match in matches], [match.end() for match in matches]
         for match, before, after in zip(
@@ -426,7 +437,7 @@ class TrlConsole(Console):
         if "trl" in line.lower() and (match := _VERSION.search(line)):
             self._stated.setdefault("framework_version", match[1])
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: Notes) -> Log:
         """Return the trainer's own rows of one run with their steps."""
         notes += summary_notes(self._summaries)
         store, printed = self._trainers(notes)
@@ -446,16 +457,11 @@ class TrlConsole(Console):
             store = store.kept(~again)
             printed = replace(printed, bars=store.marked("bars"))
         step, step_notes = printed_steps(store, printed)
-        about = {
-            name: value
-            for name, value in self._stated.items()
-            if name in ("rollout_batch_size", "framework_version")
-        }
-        stated = ((self._arguments | about, "the printed output"),)
+        stated = ((self._arguments | self._stated, "the printed output"),)
         notes += step_notes
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated, step=step)
 
-    def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
+    def _trainers(self, notes: Notes) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
         store, odd = self.store, _strangers(self.store.marked("shape"))
         words = (
@@ -529,8 +535,8 @@ def _strangers(shapes: Sequence[frozenset[str]]) -> set[int]:
     for shape, rows in trains.items():
         keys.update(dict.fromkeys(shape, rows))
     core = sum(2 * rows > trains.total() for rows in keys.values())
-    odd = {shape for shape in trains if 2 * len(shape) < core} if core >= _LEAST_CORE else set()
-    return {row for row, shape in enumerate(shapes) if shape in odd} if odd else set()
+    odd = {shape for shape in trains if core >= _LEAST_CORE and 2 * len(shape) < core}
+    return {row for row, shape in enumerate(shapes) if shape in odd}
 
 
 def sniff_trl(seen: Peek) -> float:
@@ -610,7 +616,7 @@ class VerlConsole(Console):
             row[key] = value
         return row
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: Notes) -> Log:
         """Return the rows with the settings printed before them."""
         if self._scaled:
             names = clean(", ".join(sorted(self._scaled)))
@@ -766,7 +772,7 @@ class DictConsole(Console):
         else:
             self.store.add(row | step)
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: Notes) -> Log:
         """Return the rows so far."""
         if self._rounded:
             notes.append("the rows come from printed output and are rounded to four decimals")
@@ -804,6 +810,13 @@ _STEP = re.compile(
 )
 _TRAIN_STEP = re.compile(
     r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?"
+)
+# Another name of a counter, such as iter_num, where a result stands behind it.
+_OTHER_STEP = re.compile(
+    r"(?i)(?<![\w/])(?!eval|val|test|max|total|warmup|save|log)(?:[a-z]{1,12}_){0,3}"
+    r"(?:(?:step|iteration|iter|update)(?:_(?:num|number|idx|index|id|count))?"
+    r"|(?<=[nm]_)(?:steps|iterations|iters|updates))\s?[:=]\s?(\d{1,12})(?=[\s,;|/\])]"
+    r".{0,400}(?:reward|loss|score|acc)\w{0,20}\s?[:=])"
 )
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
@@ -866,8 +879,8 @@ _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR
 _COUNTS = frozenset(vocabulary("count"))
 _WRAPPED = 4000  # characters of a panel's line that are kept for the next
 _SCAN_LINES = 4000
-# In front of what a line says of a part of a step, such as one prompt of it.
-_OF_A_PART = "of a part/"
+_APART = 0.1  # of rows of another counter that are not between the steps around them, at most
+_OF_A_PART = "of a part/"  # in front of what a line says of one prompt of a step
 
 
 class PrintedConsole(Console):
@@ -895,6 +908,7 @@ class PrintedConsole(Console):
         self._shares: list[str] = []
         self._bars = 0  # rows of bars alone
         self._is_listed = False  # rewards stand below steps: a bar without them is another clock
+        self._counter = ""  # what the last step that a line named is called
         self._header: list[str] = []  # the names above a table of numbers
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
@@ -913,6 +927,7 @@ class PrintedConsole(Console):
         # that of the whole training where a line names several; "3/40" alone may be one
         step = _TRAIN_STEP.search(line) if names_step else None
         step = step or (_STEP.search(line) if names_step or "/" in line else None)
+        step = step or (_OTHER_STEP.search(line) if names_step and not self._block else None)
         is_worded = step is not None and any(step.groups()[:2])
         is_of_heading = self._is_worded and not is_worded and "step" in self._block
         if step is None or (is_of_heading and (step[5] or len(self._block) == 1)):
@@ -932,15 +947,17 @@ class PrintedConsole(Console):
         self.finish()
         if not pairs and _SAMPLE.search(line):
             return
+        self._counter = re.sub(r"[\W\d]", "", step[0]).lower()
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
             self.finish()
 
     def _around(self, line: str, step: re.Match[str]) -> Numbers:
         """Return the names and numbers of a line that names its step."""
-        rest = f"{line[: step.start()]} {line[step.end() :]}"
+        begins, behind = _begins(line, step), line[step.end() :]
+        rest = behind if begins else f"{line[: step.start()]} {behind}"
         pairs = _cells(line) or _in_braces(rest) or self._spaced(rest) | self._pairs(rest)
-        return pairs or (self._chained(line[step.end() :]) if _begins(line, step) else {})
+        return pairs or (self._chained(behind) if begins else {})
 
     def _counted_row(self, line: str) -> None:
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
@@ -971,6 +988,7 @@ class PrintedConsole(Console):
             self.store, self._ordered = RowStore(), 0
         self._by_epoch = math.nan
         self.store.add(row)
+        self.store.mark(counter=self._counter)
 
     def _below(self, line: str) -> None:
         """Read a line without a step: a setting before the first, what is listed below one, or
@@ -989,6 +1007,8 @@ class PrintedConsole(Console):
             and all(is_evaluation(name.lower()) for name in pairs)
         ):
             self.store.add({"step": self._before + self._last} | pairs)
+        else:
+            self.pass_by(line)
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
@@ -1159,14 +1179,15 @@ class PrintedConsole(Console):
                 self.store.see_print(name, text)
         return named
 
-    def log(self, origin: Origin, notes: list[str]) -> Log:
+    def log(self, origin: Origin, notes: Notes) -> Log:
         """Return the rows so far with the settings that the program printed."""
         notes.append("the rows come from printed output and have its rounding")
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
-        return Log(_whole(self.store), origin.path, self.form, origin.size, notes, stated=stated)
+        store, step = _on_one_clock(_whole(self.store), notes)
+        return Log(store, origin.path, self.form, origin.size, notes, stated=stated, step=step)
 
 
 @lru_cache(maxsize=4096)
@@ -1174,6 +1195,24 @@ def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
     name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+| (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
+
+
+def _on_one_clock(store: RowStore, notes: Notes) -> tuple[RowStore, Float | None]:
+    """Return rows, and their steps where a counter other than the rewards' keeps another time: its
+    rows have the step of that of the rewards before them, or behind where they come first.
+    """
+    marks, step = store.marks.get("counter", {}), store.dense("step")
+    counter = np.array([marks.get(row, "") for row in range(store.count)])
+    rewarded = holding(store, [*filter(_REWARD.search, store.names())])
+    main = counter == counter[rewarded.argmax()]
+    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
+    low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
+    apart = (low - 1 > step) | (step > high + 1)
+    if apart.sum() <= _APART * (~main).sum():
+        return store, None
+    notes.append("rows that count by another name have the step of the row with a reward by them")
+    others = {name: name for name in store.names() if name != "step"}
+    return store.renamed(others), np.where(main, step, low if main[0] else high)
 
 
 def _whole(store: RowStore) -> RowStore:
@@ -1249,7 +1288,7 @@ _PROGRAMS = {
 }
 
 
-def foreign_rows(seen: Peek, form: str) -> list[str]:
+def foreign_rows(seen: Peek, form: str) -> Notes:
     """Return notes on the rows of other programs in a file that is read by one form."""
     start = b"\n" + start_of(seen, _SCAN)
     return [

@@ -112,10 +112,7 @@ def _text(part: Any) -> str:
     if isinstance(part, str):
         return part
     content = part.get("content") if isinstance(part, Mapping) else part
-    try:
-        return content if isinstance(content, str) else json.dumps(content, default=str)
-    except (RecursionError, ValueError):
-        return ""
+    return content if isinstance(content, str) else json.dumps(content, default=str)
 
 
 def _episode(row: DumpedRow) -> Iterator[JsonObject]:

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import Reader, best_reader, is_log, named_as_log, own_logs
-from groupwise.readers.rollouts import sniff_rollouts
+from groupwise.readers import Reader, are_rollouts, best_reader, is_log, named_as_log, own_logs
 from groupwise.readers.source import peek
 from groupwise.readers.trackers import is_mlflow_run
 
@@ -45,7 +44,7 @@ def _runs_below(
             for inner in folders
             if inner.name != "rollouts" and not inner.name.startswith("step_")
         ]
-        files = [file for file in files if not _are_rollouts(file)]
+        files = [file for file in files if not are_rollouts(_reader_of(file))]
     runs, beside = _below(folders if depth < _DEEPEST else [], without, depth)
     logs = [file for file in files if is_log(file)]
     own = own_logs(logs)
@@ -103,21 +102,10 @@ def _inside(folder: Path, without: Collection[Path]) -> tuple[list[Path], list[P
             if entry.is_dir(follow_symlinks=False):
                 folders += [] if entry.name.startswith(".") else [Path(entry.path)]
             elif named_as_log(entry.name) and entry.is_file():
-                files.setdefault(
-                    entry.inode() if not entry.is_symlink() else entry.stat().st_ino,
-                    Path(entry.path),
-                )
+                files.setdefault(entry.stat().st_ino, Path(entry.path))
     return folders, sorted(
         file for file in files.values() if not without or file.resolve() not in without
     )
-
-
-def _are_rollouts(file: Path) -> bool:
-    """Return whether a file holds rollouts."""
-    try:
-        return sniff_rollouts(peek(file)) > 0
-    except GroupwiseError:
-        return False
 
 
 def _is_broken(file: Path) -> bool:

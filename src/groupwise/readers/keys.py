@@ -143,8 +143,8 @@ _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
 # An evaluation's prefix, as `is_evaluation` of rows.py knows it.
 _HELD_OUT = re.compile(
-    r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. "
-    r"]|(?<=/)(eval|evaluation|val|validation)/"
+    r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)s?[/_. "
+    r"]|(?<=/)(eval|evaluation|val|validation)s?/"
 )
 # A framework is known by any one of these keys; the first that fits counts.
 _FRAMEWORKS = tuple(
@@ -205,23 +205,11 @@ def looks_like_trl(keys: Iterable[str]) -> bool:
 def framework_of(keys: Iterable[str]) -> str:
     """Return the framework whose keys these are, "" where none is known by them."""
     names = [plain_key(key).rsplit(" - ", 1)[-1] for key in keys]
-    if looks_like_trl(names):
-        return (
-            "ms-swift"
-            if any(
-                name.startswith(("memory(gib)", "train_speed(", "global_step/max_steps"))
-                for name in names
-            )
-            else "trl"
-        )
-    return next(
-        (
-            framework
-            for framework, mark in _FRAMEWORKS
-            if any(mark.fullmatch(name) for name in names)
-        ),
-        "",
+    marked = (
+        framework for framework, mark in _FRAMEWORKS if any(mark.fullmatch(name) for name in names)
     )
+    framework = next(marked, "")
+    return framework if framework == "ms-swift" or not looks_like_trl(names) else "trl"
 
 
 def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> VersionRange:
@@ -508,7 +496,7 @@ def is_quantity(name: str) -> bool:
     bare = name.removeprefix("eval/")
     if re.fullmatch(r"((environment_|seat_)?reward|reward_std_batch|clip_ratio)/\S(.*\S)?", bare):
         return True
-    return bare in known_quantities() or re.sub(r"_(min|max)$", "", bare) in known_quantities()
+    return not {bare, re.sub(r"_(min|max)$", "", bare)}.isdisjoint(known_quantities())
 
 
 def _evaluated(key: str) -> tuple[str, bool]:

@@ -37,11 +37,11 @@ _MAGIC = re.compile(r"(?m)^([ \t]*+)(?:[\w,][\w, ]*=[ \t]*)?[%!].*")
 _MOST_CODE = 1 << 20  # characters of a cell
 
 
-def sniff_notebook(seen: Peek) -> float:
-    """Return the confidence that the file is a Jupyter notebook."""
+def sniff_notebook(seen: Peek) -> bool:
+    """Return whether the file is a Jupyter notebook."""
     text = seen.text[:4096]
     marked = '"cells"' in text or '"nbformat"' in text or seen.path.suffix == ".ipynb"
-    return 0.95 if marked and text.startswith("{") else 0.0
+    return marked and text.startswith("{")
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:

@@ -28,13 +28,14 @@ from groupwise.files import open_regular
 from groupwise.parsing import JsonObject
 from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_text
-from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
+from groupwise.readers.assemble import NamedColumns, Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
-from groupwise.readers.dumps import DUMPS, GROUPS, SPELLED, SPELLINGS, dump_of
+from groupwise.readers.dumps import DUMPS, GROUPS, SPELLED, SPELLINGS, DumpedRow, dump_of
 from groupwise.readers.rows import RowStore, clean_key, parse_number, whole_steps
 from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
+    Notes,
     Peek,
     first_lines,
     inside,
@@ -87,7 +88,7 @@ class Layout:
     verl: bool  # whether the rows are those of verl's rollout dump
 
 
-def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> Layout | None:
+def layout_of(rows: Iterable[DumpedRow], *, rewarded: bool = True) -> Layout | None:
     """Return where rows keep their texts, or None where most of them are no rollouts."""
     seen = [row for row in rows if isinstance(row, Mapping)]
     good = [
@@ -111,7 +112,7 @@ def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> La
     )
 
 
-def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
+def _share_groups(rows: list[DumpedRow]) -> bool:
     """Return whether rows without completions are rollouts all the same: some of one step share
     a prompt, or what names a group.
     """
@@ -130,18 +131,22 @@ def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
     return False
 
 
-def _most_used(rows: list[Mapping[Any, Any]], keys: Words) -> str:
+def _most_used(rows: list[DumpedRow], keys: Words) -> str:
     """Return the first key that holds a text in at least half of the rows, or the one that does
     so most often.
     """
-    counts = {key: sum(_is_text(row.get(key)) for row in rows) for key in keys}
+    return _usual({key: sum(_is_text(row.get(key)) for row in rows) for key in keys}, len(rows))
+
+
+def _usual(counts: dict[str, int], rows: int) -> str:
+    """Return the first key that at least half of the rows have, else the one that most have."""
     return next(
-        (key for key in keys if counts[key] and 2 * counts[key] >= len(rows)),
-        max(keys, key=lambda key: counts[key]),
+        (key for key, count in counts.items() if count and 2 * count >= rows),
+        max(counts, key=counts.__getitem__, default=""),
     )
 
 
-def _is_rollout(row: Mapping[Any, Any], layout: Layout) -> bool:
+def _is_rollout(row: DumpedRow, layout: Layout) -> bool:
     """Return whether a row holds a prompt or the name of a group, and a completion or a reward."""
     return (
         _is_text(row.get(layout.prompt))
@@ -149,7 +154,7 @@ def _is_rollout(row: Mapping[Any, Any], layout: Layout) -> bool:
     ) and (_is_text(row.get(layout.completion)) or _rewards(row))
 
 
-def _rewards(row: Mapping[Any, Any]) -> bool:
+def _rewards(row: DumpedRow) -> bool:
     """Return whether a row holds a number under a key of rewards."""
     for key, value in row.items():
         names = key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
@@ -174,9 +179,7 @@ def _is_a_number(value: Any) -> bool:
 def _is_text(value: Any) -> bool:
     """Return whether a cell holds a text or a list of chat messages."""
     return isinstance(value, str) or (
-        isinstance(value, list)
-        and len(value) > 0
-        and all(isinstance(part, Mapping) for part in value)
+        isinstance(value, list) and value != [] and all(isinstance(part, Mapping) for part in value)
     )
 
 
@@ -209,7 +212,7 @@ class RolloutRows:
         self.over = self.left_out = self.silent = self.messages = 0
         self.texts = texts
 
-    def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = math.nan) -> None:
+    def add(self, row: DumpedRow, layout: Layout, file_step: float = math.nan) -> None:
         """Append one row, or count it as left out where it is no rollout."""
         if not _is_rollout(row, layout):
             self.left_out += 1
@@ -347,7 +350,7 @@ def _named(keys: tuple[Any, ...]) -> tuple[list[str], list[str], frozenset[str]]
     return environments, groups, SPELLED & frozenset(keys)
 
 
-def _cells_of(row: Mapping[Any, Any], spelled: Iterable[str]) -> dict[Any, Any]:
+def _cells_of(row: DumpedRow, spelled: Iterable[str]) -> dict[Any, Any]:
     """Return the cells of a row besides its texts, with what was logged of its completion as
     numbers.
     """
@@ -360,7 +363,7 @@ def _cells_of(row: Mapping[Any, Any], spelled: Iterable[str]) -> dict[Any, Any]:
     return cells
 
 
-def _partition(row: Mapping[Any, Any]) -> float:
+def _partition(row: DumpedRow) -> float:
     """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN
     for none.
     """
@@ -369,7 +372,7 @@ def _partition(row: Mapping[Any, Any]) -> float:
     return float(match[1]) if match else math.nan
 
 
-def _rollout_steps(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
+def _rollout_steps(rows: RolloutRows, chosen: str | None, notes: Notes) -> Float:
     """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
         (
@@ -401,7 +404,7 @@ def _rollout_steps(rows: RolloutRows, chosen: str | None, notes: list[str]) -> F
 
 
 def grouped(
-    table: pl.DataFrame, labels: Mapping[str, pl.Series], notes: list[str], *, trusted: bool
+    table: pl.DataFrame, labels: Mapping[str, pl.Series], notes: Notes, *, trusted: bool
 ) -> pl.DataFrame:
     """Return a table with `prompt_id`, numbered by first appearance within the step, its rows
     sorted by step and group.
@@ -450,7 +453,7 @@ def grouped(
     return numbered.sort("step", "prompt_id", maintain_order=True)
 
 
-def row_notes(rows: RolloutRows) -> list[str]:
+def row_notes(rows: RolloutRows) -> Notes:
     """Return notes on rows and texts that are not as they should be."""
     why = "neither a prompt nor a group, or neither a completion nor a reward: left out"
     notes = noted(rows.left_out, "row has", "rows have", why)
@@ -497,16 +500,14 @@ _CHOSEN = "chosen: "
 OURS = Layout("prompt", "completion", verl=False)
 
 
-def sniff_rollouts(seen: Peek) -> float:
-    """Return the confidence that the file holds one completion a row, with its prompt and its
+def sniff_rollouts(seen: Peek) -> bool:
+    """Return whether the file holds one completion a row, with its prompt and its
     reward.
     """
     if seen.head.startswith(b"PAR1"):
-        return 0.95 if _is_table(seen.path) else 0.0
-    if seen.binary:
-        return 0.0
-    rows = _first_rows(seen)
-    return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
+        return _is_table(seen.path)
+    rows = [] if seen.binary else _first_rows(seen)
+    return bool(dump_of(rows)) or layout_of(rows) is not None
 
 
 def _first_rows(seen: Peek) -> list[JsonObject]:
@@ -566,15 +567,15 @@ def _is_trl(path: Path, schema: Mapping[str, pl.DataType]) -> bool:
     return own and numbers > {"advantage"} and "step" in schema and all(map(_is_text, texts))
 
 
-def sniff_rollout_folder(path: Path) -> float:
-    """Return the confidence that the folder holds dumps of rollouts, one file a step."""
+def sniff_rollout_folder(path: Path) -> bool:
+    """Return whether the folder holds dumps of rollouts, one file a step."""
     for file in _dumps(path)[:3]:
         try:
             if sniff_rollouts(peek(file)):
-                return 0.9
+                return True
         except GroupwiseError:
             continue
-    return 0.0
+    return False
 
 
 def _dumps(folder: Path) -> list[Path]:
@@ -627,7 +628,7 @@ def read_rollout_folder(path: Path, request: Request) -> RunRecord:
 
 def _read(files: Sequence[Path], name: str, home: Path | None, request: Request) -> RunRecord:
     """Read files of rollouts as one run, with the settings around the first."""
-    notes: list[str] = []
+    notes: Notes = []
     request = replace(request, config=config_of(request.config, files[0], home, notes=notes))
     if not request.columns and any(
         _is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")
@@ -728,7 +729,7 @@ class _Lines:
 
 
 def _add_file(
-    rows: RolloutRows, path: Path, notes: list[str], *, rewarded: bool, request: Request
+    rows: RolloutRows, path: Path, notes: Notes, *, rewarded: bool, request: Request
 ) -> bool:
     """Add the rows of one file; return whether they are verl's."""
     seen, group_size = peek(path), request.config.value("group_size")
@@ -744,12 +745,13 @@ def _add_file(
         )
     damaged, before = 0, rows.store.count
     blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
-    if not seen.text.startswith("{"):
+    if seen.text.startswith("{"):
+        for block in blocks:
+            damaged += lines.add(rows, block)
+            rows.left(partial(lines.completions, blocks.start))
+    else:
         for row in texts_and_numbers(_with_room(rows, blocks.lines())):
             rows.add(row, layout)
-    for block in blocks if seen.text.startswith("{") else ():
-        damaged += lines.add(rows, block)
-        rows.left(partial(lines.completions, blocks.start))
     if dump:
         return False
     if damaged and rows.store.count == before:
@@ -766,7 +768,7 @@ def _add_file(
 
 def _add_dump(
     rows: RolloutRows,
-    dumped: Iterable[tuple[int, Mapping[Any, Any]]],
+    dumped: Iterable[tuple[int, DumpedRow]],
     dump: str,
     path: Path,
     group_size: int | None,
@@ -825,7 +827,7 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
 
 
 def _table(
-    rows: RolloutRows, chosen: Mapping[str, str], *, verl: bool, notes: list[str]
+    rows: RolloutRows, chosen: NamedColumns, *, verl: bool, notes: Notes
 ) -> tuple[pl.DataFrame, str]:
     """Return the rollouts with the record's columns and those that the user named, and what the
     reward is.
@@ -873,7 +875,7 @@ def _table(
 
 
 def _columns_of(
-    store: RowStore, chosen: Mapping[str, str], total: str
+    store: RowStore, chosen: NamedColumns, total: str
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return the reward functions by column, and the record's columns with those that they are
     taken from, "" for none.
@@ -901,13 +903,10 @@ def _first_filled(store: RowStore, keys: Sequence[str]) -> str:
     for none.
     """
     counts = {key: len(store.sparse(key)[1]) for key in keys if key in store.names()}
-    return next(
-        (key for key, count in counts.items() if 2 * count >= store.count),
-        max(counts, key=lambda key: counts[key], default=""),
-    )
+    return _usual(counts, store.count)
 
 
-def _summed(table: pl.DataFrame, functions: Sequence[str], notes: list[str]) -> pl.DataFrame:
+def _summed(table: pl.DataFrame, functions: Sequence[str], notes: Notes) -> pl.DataFrame:
     """Return the table with the plain sum of its reward functions as the reward, where the
     advantages do not contradict it.
     """
@@ -1005,22 +1004,16 @@ def _by_environment(rollouts: pl.DataFrame) -> pl.DataFrame | None:
 
 def _meaning(column: str, reward: str) -> Meaning:
     """Return what a mean over the rollouts of a step is."""
-    if column.startswith("environment_reward/"):
-        return Meaning(
-            column, column, "mean reward of one environment over the rollouts of the step"
-        )
+    front, _, function = column.partition("/")
     if column == "reward":
-        return Meaning(column, "reward", f"mean reward ({reward}) over the rollouts of the step")
-    if column.startswith("reward/"):
-        title = column.removeprefix("reward/")
-        return Meaning(
-            column,
-            column,
-            f"mean of the reward function {title} without its weight over the rollouts of a step",
-        )
-    return Meaning(
-        column, column, f"{column} as given with --column, averaged over the rollouts of the step"
-    )
+        text = f"mean reward ({reward}) over the rollouts of the step"
+    elif front == "reward":
+        text = f"mean of the reward function {function} without its weight over a step's rollouts"
+    elif front == "environment_reward":
+        text = "mean reward of one environment over the rollouts of the step"
+    else:
+        text = f"{column} as given with --column, averaged over the rollouts of the step"
+    return Meaning(column, column, text)
 
 
 def _are_whole(rollouts: pl.DataFrame) -> bool:
@@ -1034,7 +1027,7 @@ def _are_whole(rollouts: pl.DataFrame) -> bool:
     return bool(rollouts.select(alone.all()).item())
 
 
-def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunConfig:
+def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: Notes) -> RunConfig:
     """Return the settings with the group size where all groups have one, and note where they do
     not.
     """

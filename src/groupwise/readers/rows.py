@@ -24,7 +24,7 @@ from groupwise.arrays import Columns, Flags, Float, Whole, floats
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
-from groupwise.readers.source import bare, noted, shown, some_of, vocabulary
+from groupwise.readers.source import Notes, bare, noted, shown, some_of, vocabulary
 from groupwise.record.table import THINNED, printed_decimals, thinned
 from groupwise.wording import count
 
@@ -40,6 +40,7 @@ LISTED = frozenset(
 )  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 Marks = dict[str, dict[int, Any]]
+RowNames = NDArray[np.object_]  # a text a row
 _LABELLED = frozenset((*RUN_KEYS, *METRIC_KEYS))
 _NUMERIC = re.compile(r"[+-]?[.,]*+\d[\d.,]*+\s*+[%\w]{0,3}$")
 _LONGEST_NUMBER = 64
@@ -91,7 +92,7 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
     return "train_runtime" in row and "reward" not in row and "loss" not in row
 
 
-def summary_notes(skipped: int) -> list[str]:
+def summary_notes(skipped: int) -> Notes:
     """Return the note on rows that sum up a whole training."""
     sentence = "the summary row at the end was left out"
     return (
@@ -354,7 +355,7 @@ class RowStore:
         column.rows.frombytes(rows.tobytes())
         column.values.frombytes(numbers.tobytes())
 
-    def left_out_notes(self) -> list[str]:
+    def left_out_notes(self) -> Notes:
         """Return notes on keys and rows that were too many."""
         return [parsing.left_out(self.too_wide)] if self.too_wide else []
 
@@ -364,9 +365,7 @@ class RowStore:
         """
         return self.placed(np.where(stays, np.cumsum(stays) - 1, -1))
 
-    def placed(
-        self, place: Whole, parts: Mapping[str, NDArray[np.object_]] | None = None
-    ) -> RowStore:
+    def placed(self, place: Whole, parts: Mapping[str, RowNames] | None = None) -> RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
         there is one column for each name.
         """
@@ -440,7 +439,7 @@ class RowStore:
 _EVALUATION = frozenset((*vocabulary("evaluation"), "true"))
 _EVALUATION_MARKS = vocabulary("evaluation_mark")
 _HELD_OUT = re.compile(
-    r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
+    r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)s?[/_. -]", re.IGNORECASE
 )
 _EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
@@ -483,7 +482,7 @@ def merge_rows(
     cumulative: Collection[str] = (),
 ) -> Merged:
     """Return one row a step, of the rows that are mine."""
-    notes: list[str] = []
+    notes: Notes = []
     kinds = _kinds(store, run_rows)
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, run_rows, trains)
@@ -525,23 +524,20 @@ def whole_steps(values: Float) -> Flags:
     return whole
 
 
-def _usable(step_R: Float, run_rows: Flags, notes: list[str]) -> Flags:
+def _usable(step_R: Float, run_rows: Flags, notes: Notes) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is
     wrong with theirs.
     """
     finite = np.isfinite(step_R)
     exact = np.abs(step_R) < _LARGEST_STEP
     whole = whole_steps(step_R)
-    if not whole[run_rows].any() and (finite & ~exact)[run_rows].any():
-        raise UnreadableRunError(
-            "expected steps below 2^53, got larger ones in every row: name another column with "
-            "--column step=NAME"
-        )
     if not whole[run_rows].any():
-        raise UnreadableRunError(
-            "expected whole numbers as steps, got none in any row: name the column with --column "
-            "step=NAME"
+        expected = (
+            "steps below 2^53, got larger ones in every row: name another column"
+            if (finite & ~exact)[run_rows].any()
+            else "whole numbers as steps, got none in any row: name the column"
         )
+        raise UnreadableRunError(f"expected {expected} with --column step=NAME")
     reasons = (
         (~finite, "without a step"),
         (finite & ~exact, "with a step of 2^53 or more (too large to be exact)"),
@@ -688,7 +684,7 @@ def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
     return 2 * len(first & second) > min(len(first), len(second))
 
 
-def _kinds(store: RowStore, run_rows: Flags) -> NDArray[np.object_] | None:
+def _kinds(store: RowStore, run_rows: Flags) -> RowNames | None:
     """Return the type of each row, "eval" for any evaluation, or None where all have one; a
     column that some rows lack, or that has other uses, only tells evaluations, the latter only
     where no key is named after one.
@@ -706,7 +702,7 @@ def _kinds(store: RowStore, run_rows: Flags) -> NDArray[np.object_] | None:
     return None
 
 
-def _differ(store: RowStore, kinds: NDArray[np.object_], run_rows: Flags) -> bool:
+def _differ(store: RowStore, kinds: RowNames, run_rows: Flags) -> bool:
     """Return whether types of events are told apart by more than their name: phases of one run
     hold the same columns.
     """
@@ -720,7 +716,7 @@ def _differ(store: RowStore, kinds: NDArray[np.object_], run_rows: Flags) -> boo
     return len(set(map(frozenset, held.values()))) > 1
 
 
-def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
+def _main_rows(store: RowStore, kinds: RowNames | None) -> Flags:
     """Return which rows are of training: an evaluation may be logged late without a restart."""
     if kinds is not None:
         return np.array(kinds != "eval", dtype=bool)
@@ -728,7 +724,7 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     return holding(store, [key for key in names if key.lower() not in _EITHER])
 
 
-def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tuple[Flags, int]:
+def _standing(step: Whole, usable: Flags, main: Flags, notes: Notes) -> tuple[Flags, int]:
     """Return which rows count, those that a restart did not write again, and of how many runs
     they are the last.
     """
@@ -769,7 +765,7 @@ def _reduced(
     columns: Iterable[tuple[str, Whole, Float]],
     placed: tuple[Whole, Whole],
     cumulative: Collection[str],
-    notes: list[str],
+    notes: Notes,
 ) -> dict[str, Float]:
     """Return each key, one value a step, by the steps and the place of each row's step
     (-1 for none): the mean, the last or the largest of several.
@@ -816,7 +812,7 @@ def _reduced(
 
 def _named(
     store: RowStore,
-    kinds: NDArray[np.object_] | None,
+    kinds: RowNames | None,
     hidden: Collection[str],
     cumulative: Collection[str],
 ) -> Iterable[tuple[str, Whole, Float]]:

@@ -23,6 +23,7 @@ from groupwise.plain import frozen
 from groupwise.record.run import is_record
 from groupwise.wording import count
 
+Notes = list[str]  # what a reader says of a log
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = (
     "line is not a complete JSON object and was",
@@ -41,29 +42,8 @@ _BLOCK = 1 << 22
 _LEAST_CUT = 1 << 10
 _FOUR_BYTES = [bytes([lead]) for lead in range(0xF0, 0xF5)]  # begin the characters that take four
 
-_MAGIC = (
-    (b"PAR1", "a Parquet file"),
-    (b"\x1f\x8b", "a gzip archive: decompress it first"),
-    # a chunk of prime-rl's episodes, sealed
-    (b"\x28\xb5\x2f\xfd", "a zstd archive: decompress it first, with zstd -d"),
-    (
-        b"PK\x03\x04",
-        "a zip archive or a pickle of PyTorch, which is never opened: give the log itself",
-    ),
-    (
-        b"SQLite format 3",
-        "an SQLite database that is neither trackio's nor MLflow's: export the run as CSV",
-    ),
-    (b":W&B", "a W&B file that is damaged: export the run as CSV"),
-    (
-        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
-        "a pickle, which is never opened: give the log itself",
-    ),
-    (b"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"),
-    (
-        (b"<!DOCTYPE html", b"<!doctype html", b"<html"),
-        "a web page: download the file that it shows",
-    ),
+_MAGIC = tuple(
+    (bytes.fromhex(row["start"]), row["what"]) for row in table_rows("readers/magic.tsv")
 )
 
 
@@ -116,9 +96,9 @@ def inside(folder: Path, most: int) -> list[Path]:
         ) from None
 
 
-def sniff_saved(folder: Path) -> float:
-    """Return the confidence that a folder holds a saved record."""
-    return float(is_record(folder))
+def sniff_saved(folder: Path) -> bool:
+    """Return whether a folder holds a saved record."""
+    return is_record(folder)
 
 
 def folders_in(folder: Path, most: int) -> list[Path]:
@@ -209,10 +189,7 @@ def _binary(path: Path, head: bytes, text: str, encoding: str) -> str:
 
 def open_text(path: Path, encoding: str) -> TextIO:
     """Open a text file for reading; bytes that are no text become U+FFFD."""
-    try:
-        return path.open(encoding=encoding, errors="replace")
-    except OSError as error:
-        raise UnreadableRunError(_why_not(path, error)) from None
+    return path.open(encoding=encoding, errors="replace")
 
 
 def bare(text: str) -> str:
@@ -276,7 +253,7 @@ def _beginning(file: TextIO) -> Iterator[str]:
             yield line
 
 
-def noted(number: int, singular: str, plural: str, what: str = "left out") -> list[str]:
+def noted(number: int, singular: str, plural: str, what: str = "left out") -> Notes:
     """Return the note on so many things, none where there is none of them: "3 lines are damaged
     and were" and what became of them.
     """
@@ -332,7 +309,7 @@ class Blocks:
             if not too_long:
                 yield line if number == len(lines) else line + b"\n"
 
-    def notes(self) -> list[str]:
+    def notes(self) -> Notes:
         """Return the note on lines that were left out."""
         of = f"of more than {parsing.LONGEST_LINE:,} bytes (half of it with 4-byte characters)"
         return noted(self.too_long, f"line {of} was", f"lines {of} were")

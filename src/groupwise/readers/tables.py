@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, dropwhile
+from itertools import chain, dropwhile, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
     JsonArray,
+    Notes,
     Peek,
     first_lines,
     json_in,
@@ -55,6 +56,7 @@ from groupwise.record.run import RunRecord
 from groupwise.record.table import UNREADABLE, read_parquet
 from groupwise.wording import count
 
+Cells = list[str]  # of a row of a table
 _BATCH, _HELD = 4096, 1 << 24  # lines, and characters of them, that wait for the end of a record
 _KINDS = {float: pl.Float64, bool: pl.Boolean, str: pl.String}
 # marks as escapes, which are not counted, and half characters, which Polars takes for others
@@ -73,14 +75,14 @@ def sniff_csv(seen: Peek) -> float:
     """Return the confidence that the file is a table of comma-, semicolon- or tab-separated
     cells.
     """
-    if seen.text[:1] in "[{":
+    named = seen.path.suffix.lower() in (".csv", ".tsv")
+    if seen.text[:1] in "[{" and not (named and _title(lines_of(seen.text))):
         return 0.0
     lines = [
         line[: parsing.LONGEST_CELL].rstrip("\n") for line in first_lines(seen, 20) if line.strip()
     ]
     if _is_markdown(lines[0], seen.text):
         return 0.65
-    named = seen.path.suffix.lower() in (".csv", ".tsv")
     delimiter = _delimiter(lines[0])
     if named:
         return 0.8 if delimiter else 0.6 if len(lines) > 1 else 0.0
@@ -108,7 +110,7 @@ def _is_markdown(first: str, text: str) -> bool:
     )
 
 
-def _between_bars(line: str) -> list[str]:
+def _between_bars(line: str) -> Cells:
     """Return the cells of a line of a Markdown table; none where it only parts the header from
     the rows.
     """
@@ -116,7 +118,7 @@ def _between_bars(line: str) -> list[str]:
     return [] if all(set(cell) <= {"-", ":"} for cell in cells) else cells
 
 
-def _is_aligned(lines: list[list[str]]) -> bool:
+def _is_aligned(lines: list[Cells]) -> bool:
     """Return whether blanks part the columns: a line of names, and below it lines of as many
     numbers.
     """
@@ -134,7 +136,7 @@ def _is_aligned(lines: list[list[str]]) -> bool:
     )
 
 
-def _is_table(lines: list[list[str]]) -> bool:
+def _is_table(lines: list[Cells]) -> bool:
     """Return whether most lines are as wide as the first, which holds short names, and a quarter
     of their cells are numbers.
     """
@@ -155,6 +157,19 @@ def _delimiter(line: str) -> str:
     counts = {mark: line.count(mark) for mark in (",", "\t", ";")}
     best = max(counts, key=lambda mark: counts[mark])
     return best if counts[best] else ""
+
+
+def _title(lines: Sequence[str]) -> int:
+    """Return which line names the columns: that of names alone above a number, where those before
+    it are not as wide; else 0.
+    """
+    for at, (line, below) in enumerate(pairwise(lines)):
+        mark = _delimiter(line) or "\n"
+        before, wide = lines[:at], line.count(mark)
+        names_stand = {*map(parse_number, line.split(mark))} == {None} and wide == below.count(mark)
+        if names_stand and re.search(rf"(?:^|{mark})\s*-?\d", below):
+            return at if wide not in (other.count(mark) for other in before) else 0
+    return 0
 
 
 def _without_comments(lines: Sequence[str]) -> Sequence[str]:
@@ -187,8 +202,8 @@ class CsvFeed(Feed):
         # in them: where their number is odd, the last record goes on in a line that has not come
         self._quotes = 0
         self._delimiter = ""
-        self._names: list[str] | None = None
-        self._notes: list[str] = []
+        self._names: Cells | None = None
+        self._notes: Notes = []
         self.store, self._broken, self._over = RowStore(parsing.MOST_LONG), 0, False
         self._aligned = 0  # rows up to the last that has no more cells than there are names
 
@@ -216,7 +231,7 @@ class CsvFeed(Feed):
         if self._names is None and self._characters < _HELD and all(map(_is_comment, self._held)):
             return
         lines, self._held, self._quotes, self._characters = self._held, [], 0, 0
-        batch: list[list[str]] = []
+        batch: list[Cells] = []
         for row in self._parsed(lines):
             if self._names is None or (
                 row[0].strip() == self._names[0] and {*map(parse_number, row)} == {None}
@@ -230,18 +245,25 @@ class CsvFeed(Feed):
                     self._aligned = self.store.read + len(batch)
         self._add(batch)
 
-    def _add(self, batch: list[list[str]]) -> None:
+    def _add(self, batch: list[Cells]) -> None:
         """Keep rows under the present names."""
         if batch and self._names is not None:
             self.store.add_cells(self._names, batch)
 
-    def _parsed(self, lines: Sequence[str]) -> Iterator[list[str]]:
+    def _parsed(self, lines: Sequence[str]) -> Iterator[Cells]:
         """Yield the records of lines that are not empty; the first line that is not blank tells
         what separates cells.
         """
         csv.field_size_limit(parsing.LONGEST_CELL)
         if not self._delimiter:
             lines = _without_comments(lines)
+            start = _title(lines)
+            what = (
+                "line above the table is no row and was",
+                "lines above the table are no rows and were",
+            )
+            self._notes += noted(start, *what)
+            lines = lines[start:]
             first = next((line for line in lines if line.strip()), "")
             between = (
                 "|"
@@ -256,7 +278,7 @@ class CsvFeed(Feed):
         elif self._delimiter:
             yield from filter(any, self._cells(lines))
 
-    def _cells(self, lines: Sequence[str]) -> Iterator[list[str]]:
+    def _cells(self, lines: Sequence[str]) -> Iterator[Cells]:
         """Yield the cells of lines, up to a record that breaks the format within a quotation."""
         rows = csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
         while not self._over:
@@ -268,7 +290,7 @@ class CsvFeed(Feed):
             else:
                 return
 
-    def _named(self, row: list[str]) -> list[str]:
+    def _named(self, row: Cells) -> Cells:
         """Return the names of columns that a row gives: those of a program that was replaced amid
         a run may be others.
         """
@@ -339,7 +361,7 @@ def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
             }
 
 
-def _unique(names: list[str], notes: list[str]) -> list[str]:
+def _unique(names: Cells, notes: Notes) -> Cells:
     """Return the header with a number behind a name that comes again."""
     unique: dict[str, None] = {}
     later: dict[str, int] = {}
@@ -360,7 +382,7 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
     return list(unique)
 
 
-def _decimal_points(row: list[str]) -> list[str]:
+def _decimal_points(row: Cells) -> Cells:
     """Return cells whose decimal commas are points."""
     return [
         cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row
@@ -410,9 +432,9 @@ def json_table(block: bytes) -> pl.DataFrame | None:
     return table if are_whole else None
 
 
-def sniff_parquet(seen: Peek) -> float:
-    """Return the confidence that the file is a Parquet table."""
-    return 0.9 if seen.head.startswith(b"PAR1") else 0.0
+def sniff_parquet(seen: Peek) -> bool:
+    """Return whether the file is a Parquet table."""
+    return seen.head.startswith(b"PAR1")
 
 
 def read_parquet_table(path: Path, request: Request) -> RunRecord:
@@ -443,18 +465,13 @@ _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 
 def sniff_jsonl(seen: Peek) -> float:
     """Return the confidence that the file holds one JSON object a line."""
+    named = seen.path.suffix.lower() in (".jsonl", ".ndjson")
     if not seen.text.startswith("{"):
-        return 0.0
+        return 0.6 if named and any(json_lines(lines_of(seen.text))) else 0.0
     lines = first_lines(seen, 5)
     if len(lines) == 1:
         rows = [row for row in json_lines(lines) if row]
-        return (
-            0.6
-            if rows
-            and not _rows_of_columns(rows[0])
-            and seen.path.suffix.lower() in (".jsonl", ".ndjson")
-            else 0.0
-        )
+        return 0.6 if named and rows and not _rows_of_columns(rows[0]) else 0.0
     return 0.85 if any(row is not None for row in json_lines(lines)) else 0.0
 
 
@@ -463,7 +480,7 @@ class JsonlFeed(Feed):
 
     def __init__(self) -> None:
         self.store = RowStore()
-        self._damaged = self._skipped = 0
+        self._damaged = self._skipped = self._ahead = 0
 
     def take_whole(self, block: bytes) -> int:
         """Read whole lines in UTF-8, by column where all rows hold the same keys; return their
@@ -484,6 +501,7 @@ class JsonlFeed(Feed):
         for row in json_lines(lines):
             if row is None:
                 self._damaged += 1
+                self._ahead += not self.store.read
             elif is_summary(row):
                 self._skipped += 1
             else:
@@ -493,7 +511,7 @@ class JsonlFeed(Feed):
         """Return the record of what was taken so far."""
         notes = list(encoding_notes(origin.encoding)) + summary_notes(self._skipped)
         notes += noted(self._damaged, *DAMAGED_LINES)
-        if self._damaged > self.store.count:
+        if self._damaged - self._ahead > self.store.count:
             raise UnreadableRunError(
                 f"expected one JSON object a line, got {count(self._damaged, 'damaged line')} in "
                 f"{shown(origin.path)}: repair it"
@@ -501,9 +519,9 @@ class JsonlFeed(Feed):
         return assemble(Log(self.store, origin.path, "jsonl", origin.size, notes), request)
 
 
-def sniff_json(seen: Peek) -> float:
-    """Return the confidence that the file is one JSON list or object."""
-    return 0.5 if re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
+def sniff_json(seen: Peek) -> bool:
+    """Return whether the file is one JSON list or object."""
+    return re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) is not None
 
 
 def is_state(seen: Peek) -> bool:
@@ -895,15 +913,15 @@ _PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
 _KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
 
 
-def sniff_event_stream(seen: Peek) -> float:
-    """Return the confidence that the file is a stream of events with their numbers inside
+def sniff_event_stream(seen: Peek) -> bool:
+    """Return whether the file is a stream of events with their numbers inside
     "metrics".
     """
     if not seen.text.startswith("{") or '"event"' not in seen.text:
-        return 0.0
+        return False
     rows = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
     events = sum(_is_event(row) for row in rows)
-    return 0.9 if events > 1 and events * 4 > len(rows) * 3 else 0.0
+    return events > 1 and events * 4 > len(rows) * 3
 
 
 def _is_event(row: JsonView) -> bool:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from groupwise import parsing
@@ -38,6 +37,7 @@ from groupwise.readers.configs import flatten, listed, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key, is_evaluation, one_run, rollout_numbers
 from groupwise.readers.source import (
     Blocks,
+    Notes,
     Peek,
     folders_in,
     inside,
@@ -53,6 +53,7 @@ from groupwise.record.table import rollouts_table
 
 _MAGIC = b"SQLite format 3\0"
 _MOST_RUNS = 1000
+_TEXTS = {"prompt", "completion"}
 Entry = tuple[float, float, str, float]
 
 
@@ -93,7 +94,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _text(content: bytes) -> str:
-    """Return a text of the database; bytes that are none become U+FFFD."""
+    """Return a text of a file; bytes that are none become U+FFFD."""
     return content.decode("utf-8", "replace")
 
 
@@ -179,9 +180,26 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
 
 
 def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunRecord:
-    """Return the record with the completions in trackio's tables."""
-    table = _completions(tables)
-    typed = None if table is None else typed_completions(table, texts=True)
+    """Return the record with the completions in trackio's tables, as they were logged."""
+    rows = [
+        {
+            name: cell
+            for name, cell in row.items()
+            if name in _TEXTS or isinstance(cell, int | float)
+        }
+        | {"step": int(row["step"]), "prompt_id": 0}
+        for table in tables
+        if isinstance(table, list)
+        for row in table
+        if isinstance(row, Mapping) and set(row) > _TEXTS
+        if isinstance(row.get("step"), int | float) and abs(row["step"]) < 2**53
+    ]
+    completions = rollouts_table(rows)
+    typed = (
+        None
+        if completions is None
+        else typed_completions(completions.drop("prompt_id"), texts=True)
+    )
     if typed is None or not len(typed):
         return record
     return with_completions(
@@ -214,37 +232,6 @@ def _trackio_config(database: sqlite3.Connection, run: str) -> JsonObject:
     ):
         config |= dict(flatten(_object(content) or {}))
     return config
-
-
-def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
-    """Return the completions of all tables, one a row, in the order in which they were logged."""
-    rows = [
-        row
-        for table in tables
-        if isinstance(table, list)
-        for row in table
-        if isinstance(row, Mapping) and {"step", "prompt", "completion"} <= set(row)
-    ]
-    kept = []
-    for row in rows:
-        numbers = {
-            str(key): float(value)
-            for key, value in row.items()
-            if isinstance(value, int | float) and key not in ("step", "prompt", "completion")
-        }
-        step = row["step"]
-        if isinstance(step, int | float) and step == step and abs(step) < 2**53:
-            kept.append(
-                {
-                    "step": int(step),
-                    "prompt_id": 0,
-                    "prompt": row["prompt"],
-                    "completion": row["completion"],
-                    **numbers,
-                }
-            )
-    table = rollouts_table(kept)
-    return None if table is None else table.drop("prompt_id")
 
 
 def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
@@ -322,9 +309,9 @@ def rows_of_entries(entries: Iterable[Entry]) -> Iterator[JsonObject]:
 _MOST = 10_000
 
 
-def sniff_mlflow(path: Path) -> float:
-    """Return the confidence that the folder is one of MLflow's, of one run or above several."""
-    return 0.9 if any(True for _ in _runs(path)) else 0.0
+def sniff_mlflow(path: Path) -> bool:
+    """Return whether the folder is one of MLflow's, of one run or above several."""
+    return any(True for _ in _runs(path))
 
 
 def _runs(path: Path) -> Iterator[Path]:
@@ -355,10 +342,6 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     home = runs[identity]
     entries, size, damaged = _entries(home / "metrics")
     store = RowStore.of(rows_of_entries(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
-    if not store.count:
-        raise UnreadableRunError(
-            f"expected numbers in {shown(home / 'metrics')}, got none: wait for the first row"
-        )
     small = {
         key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16
     }
@@ -473,11 +456,6 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 def signed(value: int) -> int:
     """Return a 64-bit integer of the wire with its sign."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def _field_text(value: bytes) -> str:
-    """Return the text of a field; bytes that are none become U+FFFD."""
-    return value.decode("utf-8", "replace")
 
 
 @cache
@@ -637,9 +615,9 @@ MAGIC = b":W&B"
 _RANGE = re.compile(r"(.+)__(MIN|MAX)")
 
 
-def sniff_wandb(seen: Peek) -> float:
-    """Return the confidence that the file is the record of a W&B run."""
-    return 0.97 if seen.head.startswith(MAGIC) else 0.0
+def sniff_wandb(seen: Peek) -> bool:
+    """Return whether the file is the record of a W&B run."""
+    return seen.head.startswith(MAGIC)
 
 
 def read_wandb(path: Path, request: Request) -> RunRecord:
@@ -648,20 +626,12 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     records = block_records(seen, "W&B")
     rows: list[JsonObject] = []
     config: JsonObject = {}
-    damaged = 0
     for record in records:
         try:
             _take(record, rows, config)
         except ValueError:
-            damaged += 1
-    notes = noted(
-        damaged + records.damaged, "record is damaged and was", "records are damaged and were"
-    )
-    if not rows:
-        raise UnreadableRunError(
-            f"expected logged rows in {shown(path)}, got none: wait for the first row, or check "
-            "why the run logged none"
-        )
+            records.damaged += 1
+    notes = noted(records.damaged, "record is damaged and was", "records are damaged and were")
     stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
     return assemble(
         Log(RowStore.of(rows), path, "wandb", seen.size, notes, stated=(stated,)), request
@@ -695,8 +665,8 @@ def _items(message: bytes) -> Iterator[tuple[str, Any]]:
     over.
     """
     for item in map(Message, Message(message).blobs(1)):
-        names = [_field_text(part) for part in item.blobs(1) + item.blobs(2)]
-        value = json_in(_field_text(item.blobs(16)[-1])) if item.blobs(16) else None
+        names = [_text(part) for part in item.blobs(1) + item.blobs(2)]
+        value = json_in(_text(item.blobs(16)[-1])) if item.blobs(16) else None
         if names and value is not None and not (isinstance(value, dict) and "_type" in value):
             yield "/".join(names), value
 
@@ -747,27 +717,25 @@ _DOUBLE, _SINGLE = struct.Struct("<d").unpack, struct.Struct("<f").unpack
 Scalar = tuple[float, int, str, float | str]  # time, step, tag, and number or text
 
 
-def sniff_events(seen: Peek) -> float:
-    """Return the confidence that the file is one of TensorBoard's event files: its first record
+def sniff_events(seen: Peek) -> bool:
+    """Return whether the file is one of TensorBoard's event files: its first record
     has the right checksum.
     """
-    return 0.97 if is_tfrecord(seen.head) else 0.0
+    return is_tfrecord(seen.head)
 
 
-def sniff_events_folder(path: Path) -> float:
-    """Return the confidence that the folder holds event files of one run."""
-    return 0.7 if event_files(path) else 0.0
+def sniff_events_folder(path: Path) -> bool:
+    """Return whether the folder holds event files of one run."""
+    return bool(event_files(path))
 
 
 def event_files(folder: Path) -> list[Path]:
     """Return the event files right inside a folder, oldest first."""
     files = []
     for path in inside(folder, _MOST_FILES):
-        try:
+        with suppress(GroupwiseError):
             if "tfevents" in path.name and path.is_file() and is_tfrecord(peek(path).head):
                 files.append(path)
-        except GroupwiseError:
-            continue
     return sorted(files, key=_started)
 
 
@@ -782,7 +750,7 @@ def read_events(path: Path, request: Request) -> RunRecord:
     often as there are files.
     """
     files, size = event_files(path) if path.is_dir() else [path], 0
-    notes: list[str] = []
+    notes: Notes = []
     texts: dict[str, str] = {}
     store = RowStore(parsing.MOST_LONG)
     written: list[tuple[set[str], range]] = []  # of each file, its tags and its rows
@@ -801,11 +769,6 @@ def read_events(path: Path, request: Request) -> RunRecord:
             )
         if len(files) > 1 and first == store.count:
             notes.append(f"the file {shown(file)} has no scalar")
-    if not store.count:
-        raise UnreadableRunError(
-            f"expected scalars in {shown(path)}, got none: wait for the first row, or check "
-            "where the run logs"
-        )
     each, step, note = rollout_numbers(store, tracked=True)
     if step is not None:
         notes.append(note)
@@ -818,9 +781,7 @@ def read_events(path: Path, request: Request) -> RunRecord:
     return assemble(Log(store, path, "tensorboard", size, notes, stated=stated), request)
 
 
-def _in_order(
-    store: RowStore, written: Iterable[tuple[set[str], range]], notes: list[str]
-) -> RowStore:
+def _in_order(store: RowStore, written: Iterable[tuple[set[str], range]], notes: Notes) -> RowStore:
     """Return the rows file by file where files share tags, else side by side by their steps, as
     processes of one run wrote them.
     """
@@ -884,7 +845,7 @@ def _plain_event(record: bytes) -> list[Scalar]:
     whole = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(step or b""))
     if whole >= 1 << 63:
         return []
-    return [(_DOUBLE(time)[0], whole, _field_text(tag), _SINGLE(number)[0])]
+    return [(_DOUBLE(time)[0], whole, _text(tag), _SINGLE(number)[0])]
 
 
 def _event(record: bytes) -> Iterator[Scalar]:
@@ -901,7 +862,7 @@ def _event(record: bytes) -> Iterator[Scalar]:
 
 def _value(message: Message) -> tuple[str, float | str | None]:
     """Return the tag of one summary value and its number or text, None where it is neither."""
-    tag = _field_text(message.blobs(1)[-1]) if message.blobs(1) else ""
+    tag = _text(message.blobs(1)[-1]) if message.blobs(1) else ""
     if message.blobs(8):
         return tag, _tensor(Message(message.blobs(8)[-1]))
     return tag, _SINGLE(message.blobs(2)[-1])[0] if message.blobs(2) else None
@@ -915,11 +876,7 @@ def _tensor(message: Message) -> float | str | None:
             if form and len(value) == struct.calcsize(form):
                 return float(struct.unpack(form, value)[0])
     written = message.blobs(8)
-    return (
-        _field_text(written[0])
-        if written and len(written[0]) < parsing.LARGEST_EVENT_TEXT
-        else None
-    )
+    return _text(written[0]) if written and len(written[0]) < parsing.LARGEST_EVENT_TEXT else None
 
 
 def _settings(texts: dict[str, str]) -> JsonObject:
@@ -942,15 +899,15 @@ _EVENTS = re.compile(r'\[\{"timestamp": ?\d{1,20}, ?"type": ?"(training_|plot)')
 _OPERATION = '{"obj": {"type": "'
 
 
-def sniff_offline(seen: Peek) -> float:
-    """Return the confidence that the file holds the numbers of a run that waits to be sent."""
+def sniff_offline(seen: Peek) -> bool:
+    """Return whether the file holds the numbers of a run that waits to be sent."""
     ours = seen.head.startswith(_SWANLAB_MAGIC) or seen.text.startswith(_OPERATION)
-    return 0.97 if ours or _EVENTS.match(seen.text) else 0.0
+    return ours or _EVENTS.match(seen.text) is not None
 
 
-def sniff_offline_folder(path: Path) -> float:
-    """Return the confidence that the folder is that of one such run."""
-    return 0.97 if _offline_file(path) else 0.0
+def sniff_offline_folder(path: Path) -> bool:
+    """Return whether the folder is that of one such run."""
+    return _offline_file(path) is not None
 
 
 def _offline_file(folder: Path) -> Path | None:
@@ -965,16 +922,12 @@ def _offline_file(folder: Path) -> Path | None:
 def read_offline(path: Path, request: Request) -> RunRecord:
     """Read one such run, with the settings that its tracker keeps beside it."""
     path = _offline_file(path) or path if path.is_dir() else path
-    seen, settings, notes, home = peek(path), dict[str, Any](), list[str](), path.parent
+    seen, settings, notes, home = peek(path), dict[str, Any](), Notes(), path.parent
     if seen.head.startswith(_SWANLAB_MAGIC):
         entries, home = _of_swanlab(seen, notes), home / "files"
     else:
         entries = _of_lines(seen, settings, notes)
     store = RowStore.of(rows_of_entries(entries))
-    if not store.count:
-        raise UnreadableRunError(
-            f"expected numbers in {shown(path)}, got none: wait for the first row"
-        )
     stated = ((settings, "neptune's parameters"),)
     return assemble(
         Log(
@@ -991,7 +944,7 @@ def read_offline(path: Path, request: Request) -> RunRecord:
     )
 
 
-def _of_lines(seen: Peek, settings: JsonObject, notes: list[str]) -> Iterator[Entry]:
+def _of_lines(seen: Peek, settings: JsonObject, notes: Notes) -> Iterator[Entry]:
     """Yield the numbers of lines: ClearML's are lists of events, neptune's an operation each, and
     what is assigned once is a setting.
     """
@@ -1017,9 +970,9 @@ def _of_lines(seen: Peek, settings: JsonObject, notes: list[str]) -> Iterator[En
     )
 
 
-def _of_swanlab(seen: Peek, notes: list[str]) -> Iterator[Entry]:
+def _of_swanlab(seen: Peek, notes: Notes) -> Iterator[Entry]:
     """Yield the numbers of records, in whose messages a 0 is left out."""
-    records, damaged = block_records(seen, "SwanLab"), 0
+    records = block_records(seen, "SwanLab")
     for record in records:
         try:
             for scalar in map(Message, Message(record).blobs(13)):
@@ -1029,8 +982,7 @@ def _of_swanlab(seen: Peek, notes: list[str]) -> Iterator[Entry]:
                     b"".join(Message(b"".join(scalar.blobs(5))).blobs(1)) or bytes(8),
                 )
                 stamp = 1e3 * sum(time.numbers(1)) + 1e-6 * sum(time.numbers(2))
-                yield stamp, sum(scalar.numbers(2)), _field_text(key), struct.unpack("<d", value)[0]
+                yield stamp, sum(scalar.numbers(2)), _text(key), struct.unpack("<d", value)[0]
         except (ValueError, struct.error):
-            damaged += 1
-    damaged += records.damaged
-    notes += noted(damaged, "record is damaged and was", "records are damaged and were")
+            records.damaged += 1
+    notes += noted(records.damaged, "record is damaged and was", "records are damaged and were")

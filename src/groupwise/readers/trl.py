@@ -26,6 +26,7 @@ from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary, summary_notes
 from groupwise.readers.source import (
     JsonArray,
+    Notes,
     Peek,
     inside,
     json_in,
@@ -56,9 +57,9 @@ class TrainerStateFile:
     skipped: int  # summary rows left out
 
 
-def sniff_state(seen: Peek) -> float:
-    """Return the confidence that the file is a trainer_state.json, whatever its name."""
-    return 0.97 if seen.text.startswith("{") and _HISTORY.search(seen.text) else 0.0
+def sniff_state(seen: Peek) -> bool:
+    """Return whether the file is a trainer_state.json, whatever its name."""
+    return seen.text.startswith("{") and _HISTORY.search(seen.text) is not None
 
 
 def read_state(path: Path, request: Request) -> RunRecord:
@@ -193,14 +194,14 @@ def _global_step(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def sniff_folder(path: Path) -> float:
-    """Return the confidence that the folder is the output of a Transformers trainer."""
-    return 0.95 if states_in(path) else 0.0
+def sniff_folder(path: Path) -> bool:
+    """Return whether the folder is the output of a Transformers trainer."""
+    return bool(states_in(path))
 
 
 def read_folder(path: Path, request: Request) -> RunRecord:
     """Read the newest state of a run folder that has a whole row."""
-    notes: list[str] = []
+    notes: Notes = []
     errors: list[UnreadableRunError] = []
     for file in states_in(path):
         try:
@@ -220,9 +221,9 @@ _BY_SAMPLER = "log_probability"
 _CONDITION = 1e6
 
 
-def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str], list[Source]]:
+def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, Notes, list[Source]]:
     """Return the completions in files, None where no file holds any, with notes and sources."""
-    notes: list[str] = []
+    notes: Notes = []
     size = sum(path.stat().st_size for path in files)
     tables, sources, before, again = [], [], pl.DataFrame(), 0
     for path in files:
@@ -251,7 +252,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
 
 
 def rebuilt(
-    rows: pl.DataFrame, config: RunConfig, means: Columns, total: Float | None, notes: list[str]
+    rows: pl.DataFrame, config: RunConfig, means: Columns, total: Float | None, notes: Notes
 ) -> tuple[pl.DataFrame, RunConfig]:
     """Return rows of completions with their groups and the total reward, and the settings that
     they tell.
@@ -266,7 +267,7 @@ def rebuilt(
 
 def _without_evaluations(
     rollouts: pl.DataFrame, evaluated: pl.DataFrame
-) -> tuple[pl.DataFrame | None, list[str]]:
+) -> tuple[pl.DataFrame | None, Notes]:
     """Return the rollouts of training: at a step with an evaluation, TRL writes the evaluation's
     over them.
 
@@ -308,9 +309,7 @@ def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | Non
     )
 
 
-def _grouped(
-    rows: pl.DataFrame, config: RunConfig, notes: list[str]
-) -> tuple[pl.DataFrame, RunConfig]:
+def _grouped(rows: pl.DataFrame, config: RunConfig, notes: Notes) -> tuple[pl.DataFrame, RunConfig]:
     """Return the rows with prompt_id: by position where G is known, else by runs of one prompt."""
     group, source = config.value("group_size"), config.group_size.source
     placed = rows.with_columns(prompt_id=pl.int_range(pl.len()).over("step") // (group or 1))
@@ -348,7 +347,7 @@ def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
 
 
 def rewarded(
-    rows: pl.DataFrame, weights: Mapping[str, float], notes: list[str], *, stated: bool
+    rows: pl.DataFrame, weights: Mapping[str, float], notes: Notes, *, stated: bool
 ) -> pl.DataFrame:
     """Return the rows in the record's columns, with the total reward where it is known."""
     total = _weighted(rows, weights)

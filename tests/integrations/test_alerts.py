@@ -162,6 +162,29 @@ def test_whoever_reports_waits_for_no_server(receiver: Receiver) -> None:
     hook.close(0)  # as at the end of the process
 
 
+def test_the_end_waits_once_for_an_alert_that_does_not_arrive() -> None:
+    """What the thread has taken up has not arrived."""
+    hook, waits = Webhook("http://127.0.0.1:9/SECRET", say=lambda _: None), list[float]()
+
+    class Stuck:
+        def join(self, seconds: float) -> None:
+            waits.append(seconds)
+            hook._waiting.clear()
+
+    hook._waiting.append(FACTS)
+    hook._thread = Stuck()  # type: ignore[assignment]
+    assert hook.close(60) == 1
+    assert waits == [60]
+
+
+def test_a_server_that_is_not_there_is_said_in_words() -> None:
+    said = list[str]()
+    hook = Webhook("http://127.0.0.1:9/SECRET", say=said.append)
+    hook.change("a", FACTS)
+    assert hook.close(0.5) == 1
+    assert said[0].startswith("an alert was not delivered to 127.0.0.1 (Connection refused)")
+
+
 def test_a_state_is_told_once_until_it_changes_and_its_id_stays(receiver: Receiver) -> None:
     hook = quick(receiver)
     states = ["ok", "ok", "warning", "warning", "failing", "failing", "ok", "failing"]

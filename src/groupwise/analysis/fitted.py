@@ -481,7 +481,7 @@ def gained(fitted: Fitted) -> str:
     low, value, high = alike(gain.low, gain.value, gain.high)
     hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
     cost = f" ({duration(hours, digits=2)})" if math.isfinite(hours) and hours > 0 else ""
-    doubt = " That is no clear gain." if gain.low <= 0 else ""
+    doubt = " That may be a gain or a loss." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
         f"The mean reward is {short(outlook.grid[0].mean)} now; another "

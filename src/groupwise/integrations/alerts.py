@@ -55,7 +55,7 @@ class Webhook:
         self._waiting: deque[JsonObject] = deque(maxlen=_MOST_WAITING)
         self._apart, self._next = apart, 0.0  # seconds; when a request may go out
         self.states: dict[str, tuple[str, int | str | None]] = {}  # place -> state, since
-        self._lock, self.lost = threading.Lock(), 0
+        self._lock, self.lost, self._sent = threading.Lock(), 0, 0
         self._thread: threading.Thread | None = None
         self._opener = build_opener(_NoRedirect)
         atexit.register(self.close)
@@ -93,9 +93,9 @@ class Webhook:
     def close(self, seconds: float = _PATIENCE) -> int:
         """Wait while alerts arrive, so long for each, and return and say how many did not."""
         atexit.unregister(self.close)
-        waiting = -1
-        while (thread := self._thread) is not None and waiting != len(self._waiting):
-            waiting = len(self._waiting)
+        sent = -1
+        while (thread := self._thread) is not None and sent != self._sent:
+            sent = self._sent
             thread.join(seconds)
         with self._lock:
             lost = self.lost + len(self._waiting) + (self._thread is not None)
@@ -113,6 +113,7 @@ class Webhook:
                     return
                 alert = self._waiting.popleft()
             self._deliver(alert)
+            self._sent += 1
 
     def _deliver(self, alert: JsonView) -> None:
         """Send one alert until it arrives or is refused for good."""
@@ -136,7 +137,8 @@ class Webhook:
                     self._say_once(f"{self.host} rejects alerts: {reason}")
                     return
             except (OSError, HTTPException, ValueError) as error:
-                reason = type(error).__name__
+                cause = getattr(error, "reason", error)  # never a text with the address
+                reason = getattr(cause, "strerror", None) or type(cause).__name__
             self._say_once(
                 f"an alert was not delivered to {self.host} ({reason}); it will be sent again"
             )

@@ -3,9 +3,11 @@ documentation, and how calls travel.
 
     python scripts/measure_house.py [RUN]
 
-With a run, the commands `report`, `diagnose`, `fit` and `stability` are traced on it, and
-`components` on scores in a file: the most modules on one chain of calls, and how often a chain
-comes back to a module that it had left. Complexity is radon's. It judges nothing.
+With a run, a cold `diagnose` of it is held against the loading of what it loads, in seconds of the
+processor with Python's bytecode kept. Then the commands `report`, `diagnose`, `fit` and `stability`
+are traced on it, and `components` on gradients in a file: the most modules on one chain of calls,
+and how often a chain comes back to a module that it had left. Complexity is radon's. It judges
+nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from __future__ import annotations
 import ast
 import contextlib
 import io
+import os
+import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -200,6 +204,49 @@ def print_chains(run: str) -> None:
             print(f"{command:12}{len(set(chains.longest)):>30}{most:>24}  {module}")
 
 
+def print_cold(run: str, tries: int = 9) -> None:
+    """Print what a cold `diagnose` takes, and how often it takes what its imports alone take."""
+    loaded = """import sys
+from groupwise.cli.app import main
+main(["diagnose", sys.argv[1]])
+print("LOADED", *(name for name in sys.modules if name != "__main__"))"""
+    load = """import importlib, sys
+for name in sys.argv[1:]:
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        pass"""
+    with tempfile.TemporaryDirectory() as folder:
+        own = {"PYTHONPATH": str(PACKAGE.parent), "PYTHONPYCACHEPREFIX": folder}
+        environment = {**os.environ, **own}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+        def seconds(*command: str) -> float:
+            times = []
+            for _ in range(tries):
+                before = os.times()
+                subprocess.run(
+                    [sys.executable, *command], env=environment, capture_output=True, check=False
+                )
+                after = os.times()
+                times.append(sum(after[2:4]) - sum(before[2:4]))
+            return min(times)
+
+        answer = subprocess.run(
+            [sys.executable, "-c", loaded, run],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        names = answer.stdout.splitlines()[-1].split()[1:]
+        others = [name for name in names if name.partition(".")[0] != "groupwise"]
+        cold = seconds("-m", "groupwise", "diagnose", run)
+        print(f"\ncold diagnose: {cold:.2f} s of the processor")
+        for what, imported in (("all it imports", names), ("others' libraries", others)):
+            print(f"    {cold / seconds('-c', load, *imported):.2f} times the load of {what}")
+
+
 def save_made(path: Path) -> str:
     """A file of components of eight groups of eight."""
     import numpy as np
@@ -233,4 +280,5 @@ if __name__ == "__main__":
     print_arguments()
     print_complexity()
     if sys.argv[1:]:
+        print_cold(sys.argv[1])
         print_chains(sys.argv[1])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.cases import each_case
 
@@ -18,8 +19,14 @@ from groupwise.analysis.components import (
     load_components,
     path_beside,
     save_components,
+    without_groups,
 )
-from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
+from groupwise.errors import (
+    GroupwiseError,
+    InsufficientDataError,
+    OverwriteError,
+    UnreadableRunError,
+)
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import (
     QUANTITIES,
@@ -227,3 +234,11 @@ def test_the_name_of_a_method_cannot_be_made_up(tmp_path: Path) -> None:
     plain = {**json.loads(target.read_text()), "method": "bootstrap"}  # which earlier versions had
     target.write_text(json.dumps(plain))
     assert load_components(target).components.method == "jackknife"
+
+
+def test_two_groups_that_a_model_can_read_are_enough() -> None:
+    rows = pl.DataFrame({"group": np.repeat(np.arange(5), 2)})
+    kept, left_out, _ = without_groups(rows, [0, 2, 5], 64)  # of three groups a rollout
+    assert (kept["group"].to_list(), left_out) == ([3, 3, 4, 4], 3)
+    with pytest.raises(InsufficientDataError, match="got 1 of 4"):
+        without_groups(rows.head(8), [0, 2, 5], 64)

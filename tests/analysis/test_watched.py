@@ -75,8 +75,15 @@ def test_missing_values_and_nothing_but_missing_values() -> None:
     assert tracks_of(empty, "reward", points=200) == []
 
 
+def test_what_never_changes_has_no_line() -> None:
+    columns = {"reward": [0.1, 0.2, 0.3], "flat": [7.0] * 3, "moves": [1.0, 2.0, 4.0]}
+    run = RunRecord("made", steps_table([1, 2, 3], columns))
+    assert [track.column for track in tracks_of(run, "reward", points=20)] == ["reward", "moves"]
+
+
 def test_the_usual_pace_is_a_median() -> None:
     assert usual_pace([0.0, 1.0, 2.0, 50.0]) == 1.0
+    assert usual_pace([0.0, 1.0, 3.0, 6.0, 50.0]) == 3.0
     assert usual_pace([]) == 0.0
 
 

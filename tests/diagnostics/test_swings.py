@@ -13,6 +13,7 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.falls import (
     DataOrder,
     _alternations,
+    _closer,
     _line,
     _memory,
     onset_of,
@@ -252,3 +253,7 @@ def test_a_line_at_the_period_of_the_data_is_no_swing() -> None:
     assert _swinging(reward, DataOrder(30, profile, 0.5)) is None
     assert _swinging(reward, DataOrder(30 * 3, profile, 0.5)) is None  # a third of its period
     assert _swinging(reward, DataOrder(40, profile, 0.5)) is not None
+
+
+def test_an_onset_lies_within_the_log() -> None:
+    assert _closer(signal_of("reward", STEP[:20], np.ones(20)), 18, 4, 0.5) == 19

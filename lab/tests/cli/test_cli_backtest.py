@@ -15,6 +15,7 @@ from lab.tests import commands as cli
 from lab.tests.commands import printed, refused
 from tests.conftest import once
 
+from groupwise.files import table_rows
 from groupwise.forecasting.forecast import read_calibration
 from groupwise.plain import to_json
 from groupwise_lab.forecasts import calibrate
@@ -279,3 +280,12 @@ def test_the_programs_name_each_others_commands(capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().err.endswith(f"then groupwise-lab {name}\n")
         assert LABORATORY.run([name, "--help"]) == 0
         assert f"Usage: groupwise-lab {name}" in capsys.readouterr().out
+
+
+def test_each_option_of_the_table_is_one_of_its_command() -> None:
+    from groupwise_lab.cli import app
+
+    table = Path(app.__file__).with_name("options.tsv")
+    for row in table_rows(table):
+        taken = {part.name for part in app.PROGRAM.command(row["command"]).params}
+        assert row["parameter"] in taken, row

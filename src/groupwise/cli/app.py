@@ -55,21 +55,6 @@ Check = Callable[
 ]  # of an option's value, which typer hands over with the option's names; None is not given
 
 
-def option(metavar: str | None, text: str, *names: str, check: Check | None = None) -> Any:
-    """An option that takes a value; its name is the parameter's where none is given."""
-    return typer.Option(*names, metavar=metavar, help=text, callback=check)
-
-
-def flag(name: str, text: str) -> Any:
-    """An option without a value."""
-    return typer.Option(name, help=text)
-
-
-def argument(metavar: str, text: str) -> Any:
-    """An argument."""
-    return typer.Argument(metavar=metavar, help=text, show_default=False)
-
-
 def proportion(param: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse a number that is not strictly between 0 and 1."""
     if value is not None and not 0 < value < 1:
@@ -159,9 +144,6 @@ class Opening:
         return bool(self.asked)
 
 
-_OPTIONS = {
-    (row["command"], row["parameter"]): row for row in table_rows("cli/options.tsv")
-}  # of one command, or of every command "*"
 _OPENS = {"settings": list[str] | None, "config": Path | None, "column": list[str] | None}
 
 
@@ -175,15 +157,29 @@ def _check(text: str) -> Check | None:
     return {"finite": finite, "positive": positive, "proportion": proportion}.get(name)
 
 
-def _described(command: str, parameter: inspect.Parameter, hint: Any) -> inspect.Parameter:
-    """Return a parameter with what the table says of it, unless it says that itself."""
+@cache
+def _options(module: str) -> dict[tuple[str, str], dict[str, str]]:
+    """Return what is said of the parameters of each command, or of every command "*": in the
+    table of this package, and in the one beside the module of a command.
+    """
+    beside = Path(str(sys.modules[module].__file__)).with_name("options.tsv")
+    rows = itertools.chain(table_rows("cli/options.tsv"), table_rows(beside))
+    return {(row["command"], row["parameter"]): row for row in rows}
+
+
+def _described(
+    command: Callable[..., Any], parameter: inspect.Parameter, hint: Any
+) -> inspect.Parameter:
+    """Return a parameter with what the tables say of it, unless it says that itself."""
     if get_origin(hint) is not Annotated:
-        row = _OPTIONS.get((command, parameter.name)) or _OPTIONS["*", parameter.name]
+        rows, name = _options(command.__module__), parameter.name
+        row = rows.get((command.__name__, name)) or rows["*", name]
+        said: JsonObject = {"metavar": row["metavar"] or None, "help": row["about"]}
         if parameter.kind is parameter.KEYWORD_ONLY:
-            names, check = row["names"].split(), _check(row["check"])
-            about = option(row["metavar"] or None, row["about"], *names, check=check)
+            said |= {"callback": _check(row["check"])}
+            about = typer.Option(*row["names"].split(), **said)
         else:
-            about = argument(row["metavar"], row["about"])
+            about = typer.Argument(show_default=False, **said)
         hint = Annotated[hint, about]
     return parameter.replace(annotation=hint)
 
@@ -207,9 +203,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         of = _OPENS if name == "opening" else {name: hints[name]}
         for own, hint in of.items():
             default = None if name == "opening" else parameter.default
-            made.append(
-                _described(command.__name__, parameter.replace(name=own, default=default), hint)
-            )
+            made.append(_described(command, parameter.replace(name=own, default=default), hint))
     called.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in made}
     return called

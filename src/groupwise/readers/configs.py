@@ -13,8 +13,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import yaml
-
 from groupwise import parsing
 from groupwise.errors import (
     GroupwiseError,
@@ -35,25 +33,26 @@ from groupwise.readers.source import (
 from groupwise.record.run import RULES, RunConfig
 
 
-class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
-    """Plain data with few aliases: nested ones could unfold without bound."""
-
-    aliases = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """Take the next node."""
-        self.aliases += self.check_event(yaml.AliasEvent)
-        if self.aliases > parsing.MOST_ALIASES:
-            raise yaml.YAMLError("too many aliases")
-        return super().compose_node(parent, index)
-
-
 def plain_yaml(text: str) -> Any:
     """Return what a YAML text says; a damaged one is a ValueError, or what its odd dates and
     keys raise.
     """
+    import yaml  # where a file holds any: it takes longer to load than to read one
+
+    class Bounded(yaml.SafeLoader):  # type: ignore[misc]
+        """Plain data with few aliases: nested ones could unfold without bound."""
+
+        aliases = 0
+
+        def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+            """Take the next node."""
+            self.aliases += self.check_event(yaml.AliasEvent)
+            if self.aliases > parsing.MOST_ALIASES:
+                raise yaml.YAMLError("too many aliases")
+            return super().compose_node(parent, index)
+
     try:
-        return yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
+        return yaml.load(text, Loader=Bounded)  # noqa: S506  a safe loader
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from None
 

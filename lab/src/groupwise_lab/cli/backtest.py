@@ -33,27 +33,19 @@ def backtest(
     metric: str = "reward",
     from_share: Annotated[
         list[float] | None,
-        cli.option(
-            "SHARE",
-            "Share of each run that the forecast sees. Repeatable; by default .1, .2, .4 and .6.",
+        typer.Option(
             "--from",
-            check=shares,
+            metavar="SHARE",
+            help="Share of each run that the forecast sees. Repeatable; by default .1, .2, .4 "
+            "and .6.",
+            callback=shares,
         ),
     ] = None,
-    level: Annotated[
-        float,
-        cli.option(
-            "SHARE", "Coverage of the forecast bands, between 0 and 1.", check=cli.proportion
-        ),
-    ] = 0.9,
+    level: float = 0.9,
     calibration: Path | None = None,
-    min_rows: Annotated[
-        int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))
-    ] = 20,
+    min_rows: int = 20,
     opening: cli.Opening,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also the scores of every run.")
-    ] = False,
+    verbose: bool = False,
     as_json: bool = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
@@ -143,13 +135,11 @@ def tried_runs(
 def calibrate(
     runs: list[Path],
     *,
-    output: Annotated[Path, cli.option("FILE.json", "The table to write.", "-o", "--output")],
+    output: Path,
     metric: str = "reward",
-    min_rows: Annotated[
-        int, cli.option("ROWS", "Leave out runs with fewer rows of the metric.", check=cli.whole(1))
-    ] = 40,
+    min_rows: int = 40,
     opening: cli.Opening,
-    force: Annotated[bool, cli.flag("--force", "Overwrite a table that is there already.")] = False,
+    force: bool = False,
     as_json: bool = False,
 ) -> None:
     """Make a table of how runs went on after a forecast, which stretches the bands of forecasts

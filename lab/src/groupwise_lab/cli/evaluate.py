@@ -11,22 +11,14 @@ from contextlib import ExitStack, closing
 from functools import partial
 from importlib import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
-
-import typer
+from typing import TYPE_CHECKING, Any, cast
 
 from groupwise.cli.app import (
-    argument,
-    flag,
-    one_of,
-    option,
     out_console,
     print_json,
     progress,
-    whole,
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.gradients.language_models import Precision
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.wording import count
@@ -109,77 +101,25 @@ class Examination:
 
 
 def evaluate(
-    models: Annotated[
-        list[Path], argument("MODEL...", "Folders of models or checkpoints, or one of a run.")
-    ],
+    models: list[Path],
     *,
-    benchmark: Annotated[
-        str | None,
-        option(
-            "NAME,NAME",
-            (
-                "As gsm8k, gsm8k=FILE, addition/3 (its level) or sort_three/3 (worked examples), "
-                "with commas."
-            ),
-        ),
-    ] = None,
-    data: Annotated[Path | None, option("FOLDER", "Where the files of benchmarks lie.")] = None,
-    problems: Annotated[
-        int | None,
-        option(
-            "P",
-            (
-                "Problems of each benchmark, drawn at random; by default all of a file and 200 of "
-                "a task."
-            ),
-            check=whole(1),
-        ),
-    ] = None,
-    k: Annotated[int, option("K", "The number of tries of pass@K.", "-k")] = 1,
-    samples: Annotated[
-        int | None, option("N", "Answers to each problem; by default K.", "--samples", "-n")
-    ] = None,
-    trained_on: Annotated[
-        str | None, option("NAME", "The benchmark that the models were trained on.")
-    ] = None,
-    checkpoints: Annotated[
-        bool, flag("--checkpoints", "Take the checkpoints of a run that has a model too.")
-    ] = False,
-    temperature: Annotated[
-        float, option("T", "Temperature of the answers; 0 takes the likeliest token.")
-    ] = 1.0,
-    max_tokens: Annotated[int, option("L", "The most tokens of an answer.")] = 1024,
-    batch_size: Annotated[int, option("N", "How many answers are drawn at once.")] = 64,
-    seed: Annotated[
-        int, option("N", "Seed of the answers, of the tasks and of the draw of problems.")
-    ] = 0,
-    template: Annotated[
-        str | None,
-        option(
-            "TEXT",
-            (
-                "What is asked, with {question}; by default to reason step by step and to put the "
-                "answer in a box."
-            ),
-        ),
-    ] = None,
-    chat: Annotated[
-        bool,
-        typer.Option(
-            "--chat/--no-chat", help="Use the tokenizer's chat template where it has one."
-        ),
-    ] = True,
-    stop: Annotated[
-        list[str] | None, option("TEXT", "An answer ends before this text. Repeatable.")
-    ] = None,
-    time_limit: Annotated[float, option("S", "Seconds that math-verify has for one answer.")] = 5.0,
-    device: Annotated[str, option("NAME", "The device, as torch names it.")] = "cpu",
-    precision: Annotated[
-        str,
-        option(
-            "NAME", "Precision of a language model's weights.", check=one_of(*get_args(Precision))
-        ),
-    ] = "float32",
+    benchmark: str | None = None,
+    data: Path | None = None,
+    problems: int | None = None,
+    k: int = 1,
+    samples: int | None = None,
+    trained_on: str | None = None,
+    checkpoints: bool = False,
+    temperature: float = 1.0,
+    max_tokens: int = 1024,
+    batch_size: int = 64,
+    seed: int = 0,
+    template: str | None = None,
+    chat: bool = True,
+    stop: list[str] | None = None,
+    time_limit: float = 5.0,
+    device: str = "cpu",
+    precision: str = "float32",
     level: float = 0.95,
     as_json: bool = False,
 ) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.cli.app import argument, option, print_json, print_lines, progress, whole
+from groupwise.cli.app import print_json, print_lines, progress
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -19,20 +19,13 @@ EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
 def probe(
-    name: Annotated[Literal["kick"], argument("NAME", "kick: the stiffness by one step and back.")],
-    run: Annotated[Path, argument("RUN", "Folder of a run with a checkpoint.")],
-    task: Annotated[
-        str | None,
-        argument("[TASK]", "Task of a language model's run; leave it out where --data was given."),
-    ] = None,
+    name: Literal["kick"],
+    run: Path,
+    task: str | None = None,
     *,
-    settings: Annotated[
-        Path | None, option("FILE", "Settings of the run and of the task, as the run began.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None, option("KEY=VALUE", "One setting, as the run began. Repeatable.", "--set")
-    ] = None,
-    kicks: Annotated[int, option("N", "Pairs of batches.", "-n", check=whole(3))] = 8,
+    settings: Path | None = None,
+    overrides: list[str] | None = None,
+    kicks: int = 8,
     as_json: bool = False,
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""

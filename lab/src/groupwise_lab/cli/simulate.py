@@ -6,17 +6,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from groupwise.cli.app import (
-    argument,
-    flag,
     numbers,
-    option,
     print_json,
     print_lines,
     progress,
-    whole,
 )
 from groupwise.errors import InvalidArgumentError, OverwriteError
 
@@ -29,48 +25,30 @@ _MOST_ROWS = 5_000_000
 
 
 def simulate(
-    world: Annotated[str, argument("WORLD", "bandit: one prompt and a softmax policy.")],
+    world: str,
     *,
-    output: Annotated[
-        Path, option("FOLDER", "Folder of the record that is written.", "--output", "-o")
-    ],
-    arms: Annotated[
-        int | None, option("K", "The number of arms; by default as many as rewards, else 2.")
-    ] = None,
-    rewards: Annotated[
-        str | None,
-        option("R1,R2", "The reward of each arm; by default 1 for the last and 0 for the others."),
-    ] = None,
-    reference: Annotated[
-        str | None,
-        option("P1,P2", "The policy at the start and of the KL term; by default uniform."),
-    ] = None,
-    group_size: Annotated[int, option("G", "Rollouts of a group.")] = 8,
-    prompts_per_step: Annotated[int, option("B", "Groups of an update.")] = 16,
-    learning_rate: Annotated[float, option("E", "The learning rate, per update.")] = 0.1,
-    momentum: Annotated[float, option("M", "The momentum of SGD, or beta1 of Adam.")] = 0.0,
-    optimizer: Annotated[str, option("NAME", "sgd or adam.")] = "sgd",
-    refresh_interval: Annotated[int, option("R", "Updates of one block, or of a fixed lag.")] = 1,
-    lag_kind: Annotated[
-        str | None, option("KIND", "none, fixed, refresh or async; by default refresh where R > 1.")
-    ] = None,
-    importance_ratio: Annotated[str, option("KIND", "none, exact or clipped.")] = "none",
-    clip: Annotated[float, option("EPS", "The width of the clipped ratio.")] = 0.2,
-    kl_weight: Annotated[float, option("BETA", "The weight of the KL term.")] = 0.0,
-    kl_in: Annotated[
-        str, option("PLACE", "loss (at the current policy) or reward (as stale as the rollouts).")
-    ] = "loss",
-    advantage: Annotated[
-        str, option("NAME", "vanilla, full_group_mean, leave_one_out, std_normalised or batch_std.")
-    ] = "leave_one_out",
-    steps: Annotated[int, option("N", "The number of updates.", check=whole(1, _MOST_STEPS))] = 500,
-    seed: Annotated[int, option("N", "Seed of the random numbers.", check=whole(0, 2**53 - 1))] = 0,
-    expected: Annotated[
-        bool, flag("--expected", "Step the exact expectation: no sampling noise.")
-    ] = False,
-    rollouts: Annotated[int, option("N", "Keep the rollouts of the first N steps.")] = 0,
+    output: Path,
+    arms: int | None = None,
+    rewards: str | None = None,
+    reference: str | None = None,
+    group_size: int = 8,
+    prompts_per_step: int = 16,
+    learning_rate: float = 0.1,
+    momentum: float = 0.0,
+    optimizer: str = "sgd",
+    refresh_interval: int = 1,
+    lag_kind: str | None = None,
+    importance_ratio: str = "none",
+    clip: float = 0.2,
+    kl_weight: float = 0.0,
+    kl_in: str = "loss",
+    advantage: str = "leave_one_out",
+    steps: int = 500,
+    seed: int = 0,
+    expected: bool = False,
+    rollouts: int = 0,
     as_json: bool = False,
-    force: Annotated[bool, flag("--force", "Replace a record that is there already.")] = False,
+    force: bool = False,
 ) -> None:
     """Simulate a training run whose truth is known, and write it as a record."""
     import numpy as np

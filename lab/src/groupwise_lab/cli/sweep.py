@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -18,23 +18,13 @@ if TYPE_CHECKING:
 
 
 def sweep(
-    settings: Annotated[
-        Path,
-        cli.argument("SETTINGS", "A file of settings: YAML or JSON, with sweep or runs in it."),
-    ],
+    settings: Path,
     *,
-    output: Annotated[
-        Path,
-        cli.option("FOLDER", "Folder of the sweep, new or one to go on with.", "--output", "-o"),
-    ],
+    output: Path,
     engine: str | None = "local",
     workers: int | None = None,
-    cpus_per_task: Annotated[
-        int, cli.option("N", "Processors of each training.", check=cli.whole(1, 4096))
-    ] = 1,
-    gpus_per_task: Annotated[
-        int, cli.option("N", "GPUs of each training.", check=cli.whole(0, 64))
-    ] = 0,
+    cpus_per_task: int = 1,
+    gpus_per_task: int = 0,
     metric: str = "reward",
     as_json: bool = False,
 ) -> int:

@@ -14,15 +14,12 @@ from contextlib import contextmanager, suppress
 from importlib import util
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import typer
 
 from groupwise.cli.app import (
     Show,
-    argument,
-    flag,
-    option,
     pairs,
     print_json,
     print_lines,
@@ -144,105 +141,32 @@ class Start:
 
 
 def train(
-    task: Annotated[
-        str | None,
-        argument(
-            "TASK", "addition, sorting, ..., or in words larger_of_two, ...; none with --data."
-        ),
-    ] = None,
+    task: str | None = None,
     *,
-    output: Annotated[Path, option("FOLDER", "Folder of the run.", "--output", "-o")],
-    settings: Annotated[
-        Path | None, option("FILE", "Settings of the run and of the task, as YAML or JSON.")
-    ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        option(
-            "KEY=VALUE",
-            "One setting, as schedule=cosine or adaptive.mode=act. Repeatable.",
-            "--set",
-        ),
-    ] = None,
-    data: Annotated[
-        Path | None,
-        option("FILE", "Prompts of yours in place of TASK: JSONL, JSON, Parquet or CSV."),
-    ] = None,
-    prompt_column: Annotated[
-        str | None, option("NAME", "Column of the prompts, texts or messages; by default prompt.")
-    ] = None,
-    answer_column: Annotated[
-        str | None, option("NAME", "Column of the right answers; by default answer.")
-    ] = None,
-    reward: Annotated[
-        str | None,
-        option(
-            "NAME",
-            (
-                "Of your prompts: exact, number, math_verify, or a function of yours as "
-                "MODULE:FUNCTION."
-            ),
-        ),
-    ] = None,
-    level: Annotated[int | None, option("N", "Difficulty of the task; by default its own.")] = None,
-    failing_from: Annotated[
-        int | None,
-        option(
-            "STEP",
-            "From this step on completions of TASK get 0, or --set failing_share=S of them.",
-        ),
-    ] = None,
-    size: Annotated[
-        str | None,
-        option("NAME", "Size of a new policy: tiny, small (the default), medium or large."),
-    ] = None,
-    checkpoint: Annotated[Path | None, option("FOLDER", "Start from this policy.")] = None,
-    model: Annotated[
-        Path | None,
-        option(
-            "FOLDER",
-            "Train this Hugging Face language model or LoRA adapter; or the name of a fetched one.",
-        ),
-    ] = None,
-    lora: Annotated[
-        int | None, option("R", "Train a new LoRA adapter of this rank on the model.")
-    ] = None,
-    chat_template: Annotated[
-        bool | None, flag("--chat-template", "Put prompts into the model's chat template.")
-    ] = None,
-    max_completion_length: Annotated[
-        int | None, option("L", "The most tokens of a completion of the model.")
-    ] = None,
-    group_size: Annotated[
-        int | None, option("G", "Rollouts of a prompt; by default 8.", "--group-size", "-G")
-    ] = None,
-    rollouts_per_step: Annotated[
-        int | None,
-        option(
-            "N",
-            "Rollouts of one update, of N/G prompts; by default 512.",
-            "--rollouts-per-step",
-            "-N",
-        ),
-    ] = None,
-    steps: Annotated[
-        int | None, option("T", "The number of optimiser updates; by default 600.")
-    ] = None,
-    learning_rate: Annotated[
-        float | None, option("E", "The learning rate, per update; by default 0.0005.")
-    ] = None,
-    advantage: Annotated[
-        str | None,
-        option(
-            "NAME",
-            "One of lab/docs/advantages.md, or a trainer's as trl/grpo; by default leave_one_out.",
-        ),
-    ] = None,
-    seed: Annotated[int | None, option("N", "Seed of prompts and sampling; by default 0.")] = None,
-    device: Annotated[
-        str | None, option("NAME", "cpu, cuda, or auto (the default): a GPU where there is one.")
-    ] = None,
-    resume: Annotated[bool, flag("--resume", "Go on with the run in FOLDER, bit for bit.")] = False,
-    force: Annotated[bool, flag("--force", "Replace a run that is there already.")] = False,
+    output: Path,
+    settings: Path | None = None,
+    overrides: list[str] | None = None,
+    data: Path | None = None,
+    prompt_column: str | None = None,
+    answer_column: str | None = None,
+    reward: str | None = None,
+    level: int | None = None,
+    failing_from: int | None = None,
+    size: str | None = None,
+    checkpoint: Path | None = None,
+    model: Path | None = None,
+    lora: int | None = None,
+    chat_template: bool | None = None,
+    max_completion_length: int | None = None,
+    group_size: int | None = None,
+    rollouts_per_step: int | None = None,
+    steps: int | None = None,
+    learning_rate: float | None = None,
+    advantage: str | None = None,
+    seed: int | None = None,
+    device: str | None = None,
+    resume: bool = False,
+    force: bool = False,
     as_json: bool = False,
 ) -> int:
     """Train a small policy on a task whose truth is known, or a language model on your prompts,

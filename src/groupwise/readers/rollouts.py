@@ -274,7 +274,7 @@ class RolloutRows:
 
     def left(self, again: Callable[[], pl.Series]) -> None:
         """Take down how the completions of the rows since the last such call are read again."""
-        if not self.texts and self.store.count > (self._ends[-1] if self._ends else 0):
+        if not self.texts and self.store.count > max(self._ends, default=0):
             self._ends.append(self.store.count)
             self._again.append(again)
 

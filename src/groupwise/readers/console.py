@@ -1202,12 +1202,12 @@ def _on_one_clock(store: RowStore, notes: Notes) -> RowStore:
     marks, step = store.marks.get("counter", {}), store.dense("step")
     counter = np.array([marks.get(row, "") for row in range(store.count)])
     rewarded = holding(store, [*filter(_REWARD.search, store.names())])
-    main = counter == counter[rewarded.argmax()]
+    main = np.isin(counter, counter[rewarded]) | ~rewarded.any()
     other = (counter != "") & ~main
     place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
     low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
     apart = other & ((low - 1 > step) | (step > high + 1))
-    if not rewarded.any() or apart.sum() <= _APART * other.sum():
+    if apart.sum() <= _APART * other.sum():
         return store
     notes.append("rows that count by another name have the step of the row with a reward by them")
     store = store.placed(np.arange(store.count))

@@ -1008,7 +1008,9 @@ def _meaning(column: str, reward: str) -> Meaning:
     if column == "reward":
         text = f"mean reward ({reward}) over the rollouts of the step"
     elif front == "reward":
-        text = f"mean of the reward function {function} without its weight over a step's rollouts"
+        text = (
+            f"mean of the reward function {function} without its weight over the rollouts of a step"
+        )
     elif front == "environment_reward":
         text = "mean reward of one environment over the rollouts of the step"
     else:

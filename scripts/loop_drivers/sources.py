@@ -957,6 +957,101 @@ EASYDEL = exported(
 )
 
 
+def printed(
+    version: str, names: str, lines: Callable[[int, Mapping[str, float]], str], first: int = 1
+) -> Callable[[Path], Truth]:
+    """What a trainer prints of each step, by the quantities in it."""
+
+    def written(folder: Path) -> Truth:
+        rows, columns = drawn({name: name for name in names.split()})
+        text = "".join(lines(step, row) + "\n" for step, row in enumerate(rows, start=first))
+        (folder / "console.log").write_text(text, encoding="utf-8")
+        logs = {"console": "console.log"}
+        return {"version": version, "rows": STEPS, "quantities": columns, "logs": logs}
+
+    return written
+
+
+def cosmos_line(step: int, row: Mapping[str, float]) -> str:
+    """Cosmos-RL 0.4.7: the line of its controller, a full stop behind the last number."""
+    return (
+        "[cosmos] 2026-11-02 10:00:07,123 - cosmos - INFO - Step: "
+        f"{step}/100, Reward Mean: {row['reward']:.4f}, Reward Std: 0.4000, Reward Max: 1.0000, "
+        f"Completion Length Mean: {row['completion_length']:.2f}, Completion Length Max: "
+        f"{row['completion_length_max']:.2f}, Average loss: {row['loss']:.5f}, Max loss: 0.99000, "
+        f"Learning rate: {row['learning_rate']:.5e}, Entropy: {row['entropy']:.5f}, Effective "
+        f"Entropy: 0.30000, Grad Norm: {row['gradient_norm']:.5f}, KL Loss Avg: {row['kl']:.5f}, "
+        f"KL Loss Max: 0.99000, Iteration time: {row['step_time']:.2f}s."
+    )
+
+
+def guided_lines(step: int, row: Mapping[str, float]) -> str:
+    """mlx-guided-grpo: a bar with the loss of the step before, and a list below the iteration."""
+    rule = "-" * 80
+    return (
+        f"\rTraining:  {step}%|##   | {step}/100 [00:09<00:10,  1.20s/it, loss=0.111, it/s=0.812]\n"
+        f"\n{'=' * 80}\nIter {step}:\n{rule}\nLoss: {row['loss']:.3f} [CGS: think=61.2%]\n"
+        f"Total Rewards:  mean={row['reward']:.3f}, std=0.300\nGroup Rewards:  mean=0.500, "
+        f"std={row['reward_std_within_group']:.3f}\nKL Divergence: {row['kl']:.12f}\n{rule}\n"
+        f"Generation Stats:\n  - Avg tokens: {row['completion_length']:.1f}\n  - Max tokens: 256 "
+        f"(limit: 512)\n  - Hit limit: {row['truncated_share']:.1%}\n{rule}\nIndividual Reward "
+        f"Functions:\n  - format: mean=0.300, std=0.100, cov=98.00%\n{rule}\nLearning Rate: "
+        f"1.0000e-06\nSpeed: 0.812 it/s, 120.1 tok/s\n{'=' * 80}\n"
+        "[1.2m] │ KL:✓0.0123→ ▁▂▃ │ Rew:✓0.512↑ ▃▄ │ Loss:0.1111↓"
+    )
+
+
+def mindspeed_line(step: int, row: Mapping[str, float]) -> str:
+    """MindSpeed-RL: names and numbers parted by blanks and bars, all with four decimals."""
+    keys = {
+        "actor/entropy": "entropy",
+        "actor/kl_loss": "kl",
+        "actor/pg_loss": "loss",
+        "grad_norm": "gradient_norm",
+        "grpo/rewards/mean": "reward",
+        "response_length/mean": "completion_length",
+    }
+    cells = "| ".join(f"{key} : {row[name]:.4f} " for key, name in keys.items())
+    return f"[2026-11-02 10:00:07] iteration: {step} / 100 | timing/all : 9.0000 | {cells}"
+
+
+def rlinf_panel(step: int, row: Mapping[str, float]) -> str:
+    """RLinf: a box with the step in its second line, and three numbers side by side."""
+    sections = {
+        "Time": {"generate_rollouts": 5.0, "step": 13.25},
+        "Rollout": {"advantages_mean": 0.25, "rewards": row["reward"]},
+        "Training/Actor": {
+            "actor/approx_kl": row["kl"],
+            "actor/clip_fraction": row["clip_ratio"],
+            "actor/grad_norm": row["gradient_norm"],
+            "actor/policy_loss": row["loss"],
+        },
+    }
+    lines = [f"╭{'─' * 118}╮", f"├{' Metric Table ':─^118}┤"]
+    lines.append(f"│ Global Step: {step:4d}/100 │ Progress: ██░░ │ {step:5.1f}%{' ' * 70} │")
+    lines.append(f"│ Elapsed: 01:05 │ ETA: 10:00 │ Step Time: {row['step_time']:.3f}s{' ' * 60} │")
+    for title, numbers in sections.items():
+        cells = [f"{name}={number:.3f}" for name, number in numbers.items()]
+        cells += [""] * (-len(cells) % 3)
+        lines += [f"├{f' {title} ':─^118}┤", f"│{' ' * 118}│"]
+        for at in range(0, len(cells), 3):
+            lines.append(f"│{'│'.join(f'{cell:<38}' for cell in cells[at : at + 3])}│")
+        lines.append(f"│{' ' * 118}│")
+    return "\n".join(["", *lines, f"╰{'─' * 118}╯", ""])
+
+
+def micror1_lines(step: int, row: Mapping[str, float]) -> str:
+    """micror1: rollouts from 0, and four updates of each that are counted through the run."""
+    updates = (
+        f"iter_num:{4 * step + part} epoch:0/1 episodes:{32 * part}/128 loss:"
+        f"{row['loss'] + (part - 1.5) / 8:.4f} grad_norm:{row['gradient_norm']:.3f} lr:1.0e-06"
+        for part in range(4)
+    )
+    head = f"rollout:{step}/100 reward_mean:{row['reward']:.3f} generation_time:9.10s"
+    said = "=== Example Generation ===\nStep 1: 3 + 4 = 7\n========================"
+    return "\n".join([head, said, *updates])
+
+
 SYSTEMS: dict[str, Callable[[Path], Truth]] = {
     "prime-rl": prime_rl,
     "nemo-rl": nemo_rl,
@@ -983,6 +1078,22 @@ SYSTEMS: dict[str, Callable[[Path], Truth]] = {
     "pipeline-rl": PIPELINE_RL,
     "cosmos": COSMOS,
     "easydel": EASYDEL,
+    "cosmos-console": printed(
+        "0.4.7",
+        "reward completion_length completion_length_max loss learning_rate entropy gradient_norm "
+        "kl step_time",
+        cosmos_line,
+    ),
+    "mlx-guided": printed(
+        "main",
+        "loss reward reward_std_within_group kl completion_length truncated_share",
+        guided_lines,
+    ),
+    "mindspeed-rl": printed(
+        "main", "entropy kl loss gradient_norm reward completion_length", mindspeed_line
+    ),
+    "rlinf": printed("main", "reward kl clip_ratio gradient_norm loss step_time", rlinf_panel),
+    "micror1": printed("main", "reward loss gradient_norm", micror1_lines, first=0),
 }
 
 

@@ -506,6 +506,16 @@ def test_a_counter_of_another_time_is_no_step(counter: str, is_first: bool, tmp_
     says("readers/console_steps/4", record.notes[1])
 
 
+def test_a_counter_that_an_upgrade_renames_goes_on(tmp_path: Path) -> None:
+    old = "".join(f"step {at} | reward={at / 32}\n" for at in range(10))
+    new = "".join(f"iteration {at} | reward={at / 32} | loss=0.1\n" for at in range(10, 30))
+    (tmp_path / "run.log").write_text(old + new)
+    assert numbers(run_record(tmp_path / "run.log"), "reward") == [
+        list(range(30)),
+        [at / 32 for at in range(30)],
+    ]
+
+
 @each_case("line", ["max_step: 40, loss: 0.5", "eval_iter: 3 loss: 0.5", "step_time: 4 loss: 0.5"])
 def test_what_only_holds_the_word_step_is_no_counter(line: str, tmp_path: Path) -> None:
     record = console(tmp_path, f"step {{at}} | reward={{reward}}\n{line}")

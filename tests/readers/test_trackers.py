@@ -417,7 +417,7 @@ def test_what_is_cut_off_or_empty_of_a_run_that_waits_is_told(
 def test_a_run_that_waits_and_logged_nothing_is_told(
     tmp_path: Path, written: Callable[..., Path]
 ) -> None:
-    with pytest.raises(UnreadableRunError, match=r"got none in .*: wait for the first row"):
+    with pytest.raises(UnreadableRunError, match=r"got none in .*wait for its first row"):
         run_record(written(tmp_path / "empty", [{}]))
 
 

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,7 @@ class Tap:
         self.end()
         self._failures.in_a_row, self._broken, self._last, self._generations = 0, False, None, []
         self._began = time.perf_counter()
-        flat = dict(flatten(config)) if isinstance(config, Mapping) else {}
+        flat = dict(flatten(config))
         self._name = name
         home = str(flat.get("trainer/default_local_dir") or ".")
         self._folder = Path(os.environ.get(VARIABLE) or str(Path(home) / FOLDER))
@@ -117,7 +117,7 @@ class Tap:
         metrics = {
             key: float(value)
             for key, value in apart(data, "reward").items()
-            if isinstance(value, int | float | np.integer | np.floating)
+            if isinstance(value, int | float | np.number)
         }
         generation = joined(self._generations) if self._generations else None
         self._generations = []

@@ -319,8 +319,8 @@ def _by_metric(log: Log, request: Request) -> Log:
     store = log.store
     if not store.names():
         raise NothingYetError(
-            f"expected rows with numbers, got none in {shown(log.path)}: wait for the first row, "
-            "or check where the run logs"
+            f"expected rows with numbers, got none in {shown(log.path)}: give the log of a run, or "
+            "wait for its first row"
         )
     named = chosen_columns(
         store, {name: column for name, column in request.columns.items() if name == "step"}

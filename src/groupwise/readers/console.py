@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.arrays import Float
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import (
@@ -130,10 +129,6 @@ class Console(Feed):
     def line(self, line: str) -> None:
         """Read one line without colours."""
         raise NotImplementedError
-
-    def pass_by(self, line: str) -> None:
-        """Count a line of no row where it names a loss."""
-        self._passed += "oss" in line and _LOSS.search(line) is not None
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
@@ -374,7 +369,7 @@ class TrlConsole(Console):
             self._look_at_bars(line)
             self.damaged += "': " in line and _is_cut_row(line)
             self._read_statement(line)
-            self.pass_by(line)
+            self._passed += _LOSS.search(line) is not None
             return
         starts, ends = [match.start() for match in matches], [match.end() for match in matches]
         for match, before, after in zip(
@@ -820,11 +815,12 @@ _OTHER_STEP = re.compile(
 )
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
-    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?(?=$|[|,;\s)±])"
+    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?\.?(?=$|[|,;\s)±])"
 )
 # Mean and standard deviation behind one name, as mlx-lm-lora prints them.
 _MOMENTS = re.compile(
-    rf"([A-Za-z][\w/.@ ]{{0,80}}?):\s{{1,9}}μ=({_NUMBER}), σ=({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
+    rf"([A-Za-z][\w/.@ ]{{0,80}}?):\s{{1,9}}(?:μ|mean)=({_NUMBER}), (?:σ|std)=({_NUMBER})"
+    r"(?:, cov=[\d.]{1,9}%)?"
 )
 _SPACED = re.compile(
     rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
@@ -877,6 +873,7 @@ _SETTING = re.compile(
 )
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset(vocabulary("count"))
+_SIDE_BY_SIDE = 3  # edges of a line of a panel whose cells are pairs by themselves
 _WRAPPED = 4000  # characters of a panel's line that are kept for the next
 _SCAN_LINES = 4000
 _APART = 0.1  # of rows of another counter that are not between the steps around them, at most
@@ -915,7 +912,7 @@ class PrintedConsole(Console):
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(sender_of(line)[1] if "pid=" in line else line)
-        if "μ=" in line:
+        if "std=" in line or "μ=" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
             line = _PLACE.sub("", line)
@@ -988,7 +985,6 @@ class PrintedConsole(Console):
             self.store, self._ordered = RowStore(), 0
         self._by_epoch = math.nan
         self.store.add(row)
-        self.store.mark(counter=self._counter)
 
     def _below(self, line: str) -> None:
         """Read a line without a step: a setting before the first, what is listed below one, or
@@ -1008,7 +1004,7 @@ class PrintedConsole(Console):
         ):
             self.store.add({"step": self._before + self._last} | pairs)
         else:
-            self.pass_by(line)
+            self._passed += _LOSS.search(line) is not None
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
@@ -1054,16 +1050,13 @@ class PrintedConsole(Console):
         if edge in "╭┌┏" and not self._block:
             self._panel = {}
         elif self._panel is not None and edge in "╰└┗":
-            step = next(
-                (
-                    value
-                    for key, value in self._panel.items()
-                    if spelled(key).rpartition("/")[2] in STEP_KEYS
-                ),
-                None,
-            )
-            if step is not None:
-                self._keep({"step": step} | self._panel)
+            steps = [
+                value
+                for key, value in self._panel.items()
+                if spelled(key).rpartition("/")[2] in STEP_KEYS
+            ]
+            if steps:
+                self._keep({"step": steps[0]} | self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             inner = line.strip(" │┃")
@@ -1074,6 +1067,10 @@ class PrintedConsole(Console):
                 self._indent = line.index(inner)
             self._category, self._wrapped = category, rest
             pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
+            if line.count("│") > _SIDE_BY_SIDE:
+                pairs, front = self._pairs(line.replace("│", "|")), ""
+                named = _STEP.search(line)
+                self._panel |= {"step": float(named[1])} if named and named[1] else {}
             self._panel |= (
                 {f"{front}{name}": value for name, value in pairs.items()}
                 if pairs
@@ -1106,6 +1103,7 @@ class PrintedConsole(Console):
             if len(row) > 1:
                 self._keep(row)
                 self._bars += row is self._bar
+                self.store.mark(counter="" if row is self._bar else self._counter)
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> Numbers:
@@ -1186,33 +1184,36 @@ class PrintedConsole(Console):
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
-        store, step = _on_one_clock(_whole(self.store), notes)
-        return Log(store, origin.path, self.form, origin.size, notes, stated=stated, step=step)
+        store = _whole(_on_one_clock(self.store, notes))
+        return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
 
 
 @lru_cache(maxsize=4096)
 def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
-    name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+| (?:of|at|for|in)$", "", key)
+    name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+|^.*\. | (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
 
 
-def _on_one_clock(store: RowStore, notes: Notes) -> tuple[RowStore, Float | None]:
-    """Return rows, and their steps where a counter other than the rewards' keeps another time: its
-    rows have the step of that of the rewards before them, or behind where they come first.
+def _on_one_clock(store: RowStore, notes: Notes) -> RowStore:
+    """Return rows with one count of steps: where another counter than the rewards' keeps another
+    time, its rows have the step of the reward before them, or behind where they come first.
     """
     marks, step = store.marks.get("counter", {}), store.dense("step")
     counter = np.array([marks.get(row, "") for row in range(store.count)])
     rewarded = holding(store, [*filter(_REWARD.search, store.names())])
-    main = counter == counter[rewarded.argmax()]
+    main = np.isin(counter, counter[rewarded]) | ~rewarded.any()
+    other = (counter != "") & ~main
     place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
     low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
-    apart = (low - 1 > step) | (step > high + 1)
-    if apart.sum() <= _APART * (~main).sum():
-        return store, None
+    apart = other & ((low - 1 > step) | (step > high + 1))
+    if apart.sum() <= _APART * other.sum():
+        return store
     notes.append("rows that count by another name have the step of the row with a reward by them")
-    others = {name: name for name in store.names() if name != "step"}
-    return store.renamed(others), np.where(main, step, low if main[0] else high)
+    store = store.placed(np.arange(store.count))
+    nearest = high if other[: main.argmax()].any() else low
+    store.set_column("step", np.where(other, nearest, step))
+    return store
 
 
 def _whole(store: RowStore) -> RowStore:
@@ -1267,13 +1268,9 @@ def sniff_printed(seen: Peek) -> float:
     console = PrintedConsole()
     console.take(lines_of(seen.text)[:_SCAN_LINES])
     console.finish()
-    rows = {
-        row
-        for name in console.store.names()
-        if _KNOWN.search(name)
-        for row in console.store.sparse(name)[0].tolist()
-    }
-    return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0
+    store = console.store
+    rows = holding(store, [*filter(_KNOWN.search, store.names())]).sum()
+    return 0.55 if rows > 1 else 0.4 if rows else 0.0
 
 
 # What a row of each form starts with, and whose rows they are.

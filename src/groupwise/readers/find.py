@@ -103,9 +103,7 @@ def _inside(folder: Path, without: Collection[Path]) -> tuple[list[Path], list[P
                 folders += [] if entry.name.startswith(".") else [Path(entry.path)]
             elif named_as_log(entry.name) and entry.is_file():
                 files.setdefault(entry.stat().st_ino, Path(entry.path))
-    return folders, sorted(
-        file for file in files.values() if not without or file.resolve() not in without
-    )
+    return folders, sorted(file for file in files.values() if file.resolve() not in without)
 
 
 def _is_broken(file: Path) -> bool:

@@ -734,4 +734,4 @@ def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) 
 def _constant(values: Float) -> bool:
     """Return whether all finite values are equal."""
     finite = values[np.isfinite(values)]
-    return len(finite) == 0 or bool((finite == finite[0]).all())
+    return bool((finite == finite[:1]).all())

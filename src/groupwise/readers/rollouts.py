@@ -274,7 +274,7 @@ class RolloutRows:
 
     def left(self, again: Callable[[], pl.Series]) -> None:
         """Take down how the completions of the rows since the last such call are read again."""
-        if not self.texts and self.store.count > (self._ends[-1] if self._ends else 0):
+        if not self.texts and self.store.count > max(self._ends, default=0):
             self._ends.append(self.store.count)
             self._again.append(again)
 
@@ -1008,7 +1008,9 @@ def _meaning(column: str, reward: str) -> Meaning:
     if column == "reward":
         text = f"mean reward ({reward}) over the rollouts of the step"
     elif front == "reward":
-        text = f"mean of the reward function {function} without its weight over a step's rollouts"
+        text = (
+            f"mean of the reward function {function} without its weight over the rollouts of a step"
+        )
     elif front == "environment_reward":
         text = "mean reward of one environment over the rollouts of the step"
     else:

@@ -217,8 +217,6 @@ def is_cut(line: str) -> bool:
     """Return whether a line is as long as what keeps lines lets them be: a power of two from
     1,024 characters on, without its end.
     """
-    if len(line) < _LEAST_CUT:
-        return False
     length = len(line.rstrip("\r\n"))
     return length >= _LEAST_CUT and length & (length - 1) == 0
 
@@ -238,8 +236,9 @@ def first_lines(seen: Peek, most: int) -> list[str]:
     """Return the first lines of a text: of those that are longer than what was peeked at, more
     is read.
     """
-    if len(seen.head) == seen.size or len(lines_of(seen.text)) > most:
-        return lines_of(seen.text)[:most]
+    lines = lines_of(seen.text)
+    if len(seen.head) == seen.size or len(lines) > most:
+        return lines[:most]
     with open_text(seen.path, seen.encoding) as file:
         return [line.lstrip("\ufeff") for line in islice(_beginning(file), most)]
 

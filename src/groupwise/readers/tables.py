@@ -165,10 +165,10 @@ def _title(lines: Sequence[str]) -> int:
     """
     for at, (line, below) in enumerate(pairwise(lines)):
         mark = _delimiter(line) or "\n"
-        before, wide = lines[:at], line.count(mark)
+        wide = line.count(mark)
         names_stand = {*map(parse_number, line.split(mark))} == {None} and wide == below.count(mark)
         if names_stand and re.search(rf"(?:^|{mark})\s*-?\d", below):
-            return at if wide not in (other.count(mark) for other in before) else 0
+            return at if wide not in (other.count(mark) for other in lines[:at]) else 0
     return 0
 
 
@@ -258,11 +258,11 @@ class CsvFeed(Feed):
         if not self._delimiter:
             lines = _without_comments(lines)
             start = _title(lines)
-            what = (
+            self._notes += noted(
+                start,
                 "line above the table is no row and was",
                 "lines above the table are no rows and were",
             )
-            self._notes += noted(start, *what)
             lines = lines[start:]
             first = next((line for line in lines if line.strip()), "")
             between = (

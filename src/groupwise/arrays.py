@@ -7,7 +7,7 @@ long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,6 +91,18 @@ def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
             f"expected finite numbers in {name}, got {_first_bad(array)}: fix these rollouts"
         )
     return array
+
+
+def bisected(
+    rising: Callable[[Float], Float], target: float, ends: tuple[Any, Any], *, halvings: int
+) -> Float:
+    """Return where each of some rising functions passes a target, between two ends."""
+    low, high = ends
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        below = rising(middle) < target
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
+    return np.asarray((low + high) / 2)
 
 
 def median(value_T: Float) -> float:

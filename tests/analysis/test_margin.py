@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from groupwise.analysis.stability import _over_at_once, mode_stability
-from groupwise.edge.mode import LagSetting
+from groupwise.analysis.stability import _over_at_once
+from groupwise.edge.mode import stability
 
 
 @pytest.mark.parametrize(("time_constant", "over"), [(2.0, True), (2.1, False)])
@@ -45,5 +45,7 @@ def test_the_thresholds_that_an_exact_ratio_leaves_open(
     """A KL term in the reward would keep the force stale: where nobody knows where it is both
     ends are possible.
     """
-    margin = mode_stability(0.01, 0.5, LagSetting(kind, 4, ratio, kl_term))
+    margin = stability(
+        0.01, 0.5, refresh_interval=4, lag=kind, importance_ratio=ratio, kl_term=kl_term
+    )
     assert margin.bounds == pytest.approx(bounds, rel=1e-6)

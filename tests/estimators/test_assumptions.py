@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -140,7 +142,7 @@ def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> 
     reward_PG[3:20, 0] = 1.0
     label = np.repeat(np.arange(64), SIZE)
     estimate = components(reward_PG.ravel(), label, score_ND=rng.normal(size=(512, WIDTH)))
-    assert estimate.vp_is_open
+    assert estimate.unseen.opens_vp
     assert estimate.vp.interval.low <= 0
     assert estimate.vp.interval.high >= estimate.r.interval.high / 2 > estimate.vp.value
     assert estimate.group_size.high == np.inf
@@ -197,14 +199,39 @@ def test_unlike_lengths_lengthen_upper_halves_and_leave_no_end_where_they_hide_m
     sample = unlike.unseen
     assert sample.relative_variance == pytest.approx(np.expm1(4 * sample.unlikeness**2))
     assert sample.of_lengths == pytest.approx((1 + 30 * sample.relative_variance / 64) ** 0.2)
-    assert not unlike.vp_is_open
+    assert not unlike.unseen.opens_vp
     assert unlike.notes == ()
-    assert hidden.vp_is_open
+    assert hidden.unseen.opens_vp
     assert len(hidden.notes) == 1
     ends = [part.interval.high for part in (hidden.vp, hidden.t, hidden.r)]
     assert ends == [np.inf] * 3
     assert hidden.group_size.high == np.inf
     assert hidden.t.status.endswith(": the data do not limit it")
+
+
+def test_unlike_lengths_move_the_lower_end_of_the_best_size_and_rewards_of_heavy_tails_do_not() -> (
+    None
+):
+    """The prompts that a sample lacks add to Vp, so that the best size may be smaller; tails of
+    rewards are in Vp, T and R alike. A size goes as a ratio: ends by the interval of one.
+    """
+    unlike = of_lengths(0.5)
+    label = np.repeat(np.arange(64), SIZE)
+    rng = np.random.default_rng(22)
+    score = rng.normal(size=(label.size, WIDTH))
+    heavy = components(rng.normal(size=label.size) ** 5, label, score_ND=score)
+    for made, lower in ((unlike, unlike.unseen.of_lengths), (heavy, 1.25)):
+        vp, r = made.vp.value, made.r.value
+        places = [QUANTITIES.index(name) for name in ("r", "vp")]
+        quantile = made.quantile(weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r))
+        covariance = made.covariance_CC[np.ix_(places, places)]
+        ends = [
+            1 + math.sqrt(getattr(ratio_interval(r, vp, covariance, by * quantile), end))
+            for by, end in ((lower, "low"), (1.25, "high"))
+        ]
+        assert (made.group_size.low, made.group_size.high) == pytest.approx(ends)
+    assert unlike.unseen.of_lengths > 1.7
+    assert heavy.unseen.of_lengths < 1.25 < heavy.unseen.widening
 
 
 def test_a_part_without_spread_has_no_open_end() -> None:

@@ -12,7 +12,14 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.forecasting.laws import LAWS, Law, ShapeAxis, law_by_name, oscillator_quantities
+from groupwise.forecasting.laws import (
+    LAWS,
+    Law,
+    ShapeAxis,
+    echo,
+    law_by_name,
+    oscillator_quantities,
+)
 
 SPAN = 300.0
 SHAPED = [law for law in LAWS if law.shapes]
@@ -264,3 +271,22 @@ def test_decay_broadcasts_a_column_of_the_last_shape_alone(law: Law) -> None:
 def test_the_steepest_slope_of_the_oscillator_by_hand(damping: float, inflection: float) -> None:
     turn = oscillator_quantities(np.array(0.5), np.array(damping))["inflection"]
     assert float(turn) == pytest.approx(2 * inflection, rel=1e-12)
+
+
+@each_case("damping", [0.2, 0.7, 1.0, 2.5])
+def test_an_echo_is_what_shocks_of_a_velocity_come_to(damping: float) -> None:
+    """The integral of the product of two responses to a push, over all pushes since the start; as a
+    share of what it comes to, 1/(4 zeta omega^3).
+    """
+    omega, step = 0.3, 0.01
+    at, pushed = np.array([0.0, 2.0, 7.0, 30.0]), np.arange(0, 30, step) + step / 2
+    root = np.sqrt(complex(damping**2 - 1)) * omega + 1e-9
+
+    def response(time: np.ndarray) -> np.ndarray:
+        late = np.maximum(time, 0.0)
+        return np.asarray((np.exp(-damping * omega * late) * np.sinh(root * late) / root).real)
+
+    by_push = response(at[:, None] - pushed)
+    expected = step * by_push @ by_push.T * 4 * damping * omega**3
+    assert echo(at, omega, damping) == pytest.approx(expected, abs=2e-4)
+    assert echo(np.array([0.0, 1e6]), omega, damping) == pytest.approx(np.diag([0.0, 1.0]))

@@ -29,10 +29,14 @@ SHAPES = {
 
 
 SHAPES["other gap"] = NoiseShape(0.5, 0.85, gap=2.5)
+SLOW = np.exp(-(((EVEN[:, None] - EVEN) / 9) ** 2))
+SHAPES["any covariance"] = NoiseShape(0.0, 0.4, slow_MM=SLOW)
 
 
 def dense(time: np.ndarray, relative: np.ndarray, shape: NoiseShape) -> np.ndarray:
     """rho K + (1 - rho) D, written out."""
+    if shape.slow_MM is not None:
+        return np.asarray(shape.share * shape.slow_MM + (1 - shape.share) * np.diag(relative))
     kernel = (
         shape.correlation ** (np.abs(time[:, None] - time[None, :]) / shape.gap)
         if shape.share
@@ -235,3 +239,16 @@ def test_aicc_counts_the_parameters_of_the_noise() -> None:
     assert posterior.aicc(3) == pytest.approx(40 * np.log(2 * np.pi) + 40 + 8 + 40 / 35)
     short = noise_posterior(EVEN[:5], EQUAL[:5], np.ones((5, 1)), residual[:5], gap=1.0)
     assert short.aicc(3) == np.inf
+
+
+def test_shapes_of_its_own_compete_with_those_of_all() -> None:
+    """Noise drawn from one is chosen; white noise is not."""
+    own = NoiseShape(0.0, 0.4, prior=0.1, slow_MM=SLOW)
+    rng, ones = np.random.default_rng(9), np.ones((40, 1))
+    drawn = np.linalg.cholesky(dense(EVEN, EQUAL, own)) @ rng.standard_normal((40, 50))
+    chosen = [
+        noise_posterior(EVEN, EQUAL, ones, residual, gap=1.0, echoes=(own,)).best_shape is own
+        for residual in (*drawn.T, *rng.standard_normal((50, 40)))
+    ]
+    assert np.mean(chosen[:50]) > 0.6
+    assert np.mean(chosen[50:]) < 0.1

@@ -172,17 +172,15 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
     """Return runs that go by their paths where two of them have one name."""
-    places = [_home_of(record) for record in records if record.sources]
+    places = [
+        next((folder for folder in log.parents if folder.name == record.name), log)
+        for record in records
+        for log in [PurePath(source.path) for source in record.sources[:1]]
+    ]
     if not len({record.name for record in records}) < len(records) == len(set(places)):
         return records
     names = shortest_paths(places)
     return [replace(record, name=name) for record, name in zip(records, names, strict=True)]
-
-
-def _home_of(record: RunRecord) -> PurePath:
-    """Return the folder that a run is called by, or its log."""
-    log = PurePath(record.sources[0].path)
-    return next((folder for folder in log.parents if folder.name == record.name), log)
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:

@@ -94,8 +94,7 @@ def margin_of(
             low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
             margins.append(Interval(limit / force.value, low, high, force.level))
         too_fast = any(force.too_fast for force in forces)
-        whole = replace(forces[0], force=hull(widened), too_fast=too_fast)
-        return fit, whole, hull(margins)
+        return fit, replace(forces[0], force=hull(widened), too_fast=too_fast), hull(margins)
     assert problem
     raise problem
 
@@ -124,7 +123,6 @@ def doubts_of(
     aicc = {candidate.law: candidate.aicc for candidate in best.candidates}
     slow = fit.parameters["time_constant" if fit.law == "exponential" else "tau1"]
     has_begun = np.ptp(fit.time_T) >= FEWEST_TIMES * slow.value
-    is_explained = share >= FEWEST_EXPLAINED
     doubts = {
         swings: bool(swings),
         f"the {law} describes the reward clearly better than any law that has a restoring "
@@ -136,8 +134,8 @@ def doubts_of(
         "the log ends within a time constant of its curve: the plateau is uncertain": not has_begun,
         "the curve is over within a few rows, which are too few to estimate its "
         "speed": _over_at_once(fit),
-        f"the curve explains only {max(share, 0.0):.0%} of the explainable "
-        "variation": not is_explained,
+        f"the curve explains only {max(share, 0.0):.0%} of the explainable variation": not share
+        >= FEWEST_EXPLAINED,
     }
     return tuple(doubt for doubt, holds in doubts.items() if holds)
 
@@ -149,24 +147,6 @@ def _over_at_once(fit: FitResult) -> bool:
         # It is at rest half a row before the first.
         return 1 / fit.parameters["natural_frequency"].value < (FEWEST_ROWS + 0.5) * row
     return fit.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
-
-
-def mode_stability(
-    force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None
-) -> Stability:
-    """Judge one mode under a lag."""
-    from groupwise.edge.mode import stability
-
-    return stability(
-        force,
-        momentum,
-        refresh_interval=lag.refresh_interval,
-        lag=lag.kind,
-        learning_rate=learning_rate,
-        importance_ratio=lag.importance_ratio,
-        kl_term=lag.kl_term,
-        lag_is_bound=lag.is_bound,
-    )
 
 
 _OF_A_FORCE = dict.fromkeys(
@@ -403,6 +383,7 @@ def measured_stability(
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
     from groupwise.edge.force import lasting_swing
+    from groupwise.edge.mode import stability
 
     fit = fitted.by_law(None)
     swing, lag, adam = lasting_swing(fit.value_T), setting.lag, setting.adam
@@ -424,7 +405,17 @@ def measured_stability(
         fits_with_a_force(fit, fitted.by_law, law=law), setting.momentum, lag
     )
     doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
-    mode = mode_stability(force.force.value, setting.momentum, lag.remaining[0], learning_rate=rate)
+    left = lag.remaining[0]
+    mode = stability(
+        force.force.value,
+        setting.momentum,
+        refresh_interval=left.refresh_interval,
+        lag=left.kind,
+        learning_rate=rate,
+        importance_ratio=left.importance_ratio,
+        kl_term=left.kl_term,
+        lag_is_bound=left.is_bound,
+    )
     return StabilityEvidence(
         mode,
         force,

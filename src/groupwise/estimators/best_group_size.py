@@ -20,7 +20,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
-from groupwise.intervals import Interval, hull, mean_interval, percent
+from groupwise.intervals import Interval, mean_interval, percent
 from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.wording import count, number, share_ranged
 
@@ -280,7 +280,7 @@ def plan_from_components(
                 "cannot separate from zero: measure more prompts"
             )
     norm2 = components.gradient_norm2
-    low = 0.0 if components.vp_is_open else components.vp.interval.low
+    low = 0.0 if components.unseen.opens_vp else components.vp.interval.low
     return _plan(
         _PlanQuestion(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
@@ -371,17 +371,6 @@ class _PlanQuestion:
         return max(self.norm2.low, 0.0) if self.norm2 else 0.0
 
 
-def _drawn_components(components: Components) -> Float:
-    """Draws of Vp, T, R and |g|^2, negative ones set to zero."""
-    pseudo = components.independent_BC
-    count, rng = len(pseudo), np.random.default_rng(0)  # one file gives one answer
-    drawn = rng.multinomial(count, [1 / count] * count, size=_DRAWS) / count @ pseudo[:, :_DRAWN]
-    if components.vp_is_open:  # anything from 0 to R/2, above which no policy lies
-        drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
-    positive: Float = np.maximum(drawn, 0.0)
-    return positive
-
-
 def _sizes(budget: Budget, present: int | None) -> Sizes:
     """The sizes to compare: those that leave two prompts, or all where the budget pays for one."""
     most = min(budget.largest_group, _LARGEST)
@@ -462,18 +451,23 @@ def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
     _, t, r, norm2 = question.values.tolist()
     own, theirs = question.error(both)
     now = float(lost(question.values[None])[0])
-    intervals, components = [Interval(now, now, now)], question.components
+    price, components = Interval(now, now, now), question.components
     if components and components.prompts > 2 and present != chosen:
         level, pseudo = components.level, components.independent_BC[:, :_DRAWN]
-        drawn = lost(_drawn_components(components))
-        ends = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2])
-        count = len(pseudo)
+        count, rng = len(pseudo), np.random.default_rng(0)  # one file gives one answer
+        drawn = rng.multinomial(count, [1 / count] * count, size=_DRAWS) / count @ pseudo
+        if components.unseen.opens_vp:  # anything from 0 to R/2, above which no policy lies
+            drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
+        prices = lost(np.maximum(drawn, 0.0))
+        low, high = np.quantile(prices, [0.5 - level / 2, 0.5 + level / 2]).tolist()
         without = np.maximum((pseudo.sum(axis=0) - pseudo) / (count - 1), 0.0)
         left_out = mean_interval(count * now - (count - 1) * lost(without), level=level)
-        apart = left_out.low, min(left_out.high, 1.0)  # no update loses more than all its speed
-        intervals = [Interval(now, end, end, level) for end in (now, *ends.tolist(), *apart)]
+        # Prompts that the sample lacks cost more: with half as long an upper part, chosen on the
+        # same half of strange worlds, .92 and more are held. No update loses more than its speed.
+        longer = min(components.unseen.widening, 1.5) * (max(high, left_out.high) - now)
+        ends = now, low, left_out.low, min(now + longer, 1.0)
+        price = Interval(now, min(ends), max(ends), level)
     extremes = [[vp, t, r, question.surely] for vp in (question.low, ceiling(r, question.surely))]
-    price = hull(intervals)
     at_most = max(price.high, *lost(np.array(extremes)).tolist())
     row = next(row for row in _SIMULATED if now <= float(row["up_to"]))
     median, least, most = (float(row[name]) for name in ("median", "low", "high"))

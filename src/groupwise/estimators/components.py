@@ -489,11 +489,6 @@ class Components(Said):
         """What each independent block of prompts says."""
         return independent_rows(self.unseen)
 
-    @property
-    def vp_is_open(self) -> bool:
-        """Whether nothing bounds Vp but R/2: then no size is the best."""
-        return self.unseen.opens_vp
-
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
         return float(self.estimate_C[QUANTITIES.index(name)])
@@ -512,17 +507,20 @@ class Components(Said):
         1 + sqrt(R/Vp), through the interval of the ratio.
         """
         vp, r = self.vp.value, self.r.value
-        if self.prompts < 3 or self.vp_is_open:
+        if self.prompts < 3 or self.unseen.opens_vp:
             least = 1.0 if self.prompts < 3 else 1 + math.sqrt(2)  # Vp is at most R/2
             size = math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp)
             return Interval(size, min(least, size), math.inf, self.level)
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
-        places = [QUANTITIES.index(name) for name in ("r", "vp")]
-        lengths = min(self.unseen.widening, _ONE_PRODUCT)
-        quantile = lengths * _widening(self.unseen.size) * self.quantile(relative)
-        covariance = self.covariance_CC[np.ix_(places, places)]
-        ratio = ratio_interval(r, vp, covariance, quantile, level=self.level)
-        value, low, high = (1 + math.sqrt(end) for end in (ratio.value, ratio.low, ratio.high))
+        unseen, covariance = self.unseen, self.covariance_CC[np.ix_([2, 0], [2, 0])]  # of R and Vp
+        quantile = _widening(unseen.size) * self.quantile(relative)
+        wide = min(unseen.widening, _ONE_PRODUCT)
+        # The prompts that a sample lacks add to Vp: unlike lengths move the lower end alone.
+        lower, upper = (
+            ratio_interval(r, vp, covariance, factor * quantile, level=self.level)
+            for factor in (max(unseen.of_lengths, wide), wide)
+        )
+        value, low, high = (1 + math.sqrt(end) for end in (upper.value, lower.low, upper.high))
         return Interval(value, low, high, self.level)
 
     @property
@@ -534,7 +532,7 @@ class Components(Said):
         if not (self.vp.distinguishable and math.isfinite(interval.value)):
             left = (
                 f"; the data allow {span} ({percent(interval.level)})"
-                if interval.low > _SMALLEST_GROUP
+                if interval.low > 2  # the smallest group that has a baseline of its own
                 else ""
             )
             unsure = (
@@ -542,15 +540,14 @@ class Components(Said):
                 f"for {self.prompts} prompts"
             )
             return f"The group size of the smallest error cannot be estimated: {unsure}{left}."
-        wall = "; no policy has a best size below 2.41" if interval.low < _NEAR_LEAST else ""
+        # near 1 + sqrt(2), where Vp is R/2
+        wall = "; no policy has a best size below 2.41" if interval.low < 2.5 else ""
         return (
             f"The next update has its smallest error at a group size of {interval.value:.3g} "
             f"({span}, {percent(interval.level)}{wall})."
         )
 
 
-_NEAR_LEAST = 2.5  # of 1 + sqrt(2), where Vp is R/2
-_SMALLEST_GROUP = 2.0  # that has a baseline of its own
 _VTR = slice(QUANTITIES.index("vp"), QUANTITIES.index("r") + 1)
 
 

@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Groups, Places, finite_array, floats, groups_of
+from groupwise.arrays import Float, Groups, Places, bisected, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, hull, mean_interval, wilson
 from groupwise.plain import Plain, Words, frozen
@@ -152,19 +152,15 @@ class RewardCounts:
                 "expected groups of at least two rollouts of one prompt, got single rollouts: "
                 "sample each prompt more than once"
             )
-        reward, size = groups.sorted(reward), groups.size_P
-        values = np.unique(reward)
-        rate = (
-            np.add.reduceat((reward == values[-1]).astype(float), groups.start_P) / size
-            if len(values) == 2
-            else None
-        )
-        count_K, group_K = _counted(reward, groups)
+        values, code = np.unique(groups.sorted(reward), return_inverse=True)
+        right_P = np.add.reduceat((code == code.max()).astype(float), groups.start_P)
+        pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
+        tied = times > 1
         return cls(
-            count_K,
-            (np.cumsum(kept) - 1)[group_K],
-            size[kept].astype(float),
-            None if rate is None else rate[kept],
+            times[tied].astype(float),
+            (np.cumsum(kept) - 1)[pair[tied] // len(values)],
+            groups.size_P[kept].astype(float),
+            (right_P / groups.size_P)[kept] if len(values) == 2 else None,
         )
 
     @classmethod
@@ -288,13 +284,9 @@ def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> Z
 @lru_cache(maxsize=8)  # of a log it is asked for 2G and for 4G
 def _beta_strength(share: float, mean: float, size: int) -> float:
     """The strength a + b of the beta law with this mean and this share of zero-variance groups."""
-    low, high = _STRENGTH
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (
-            (middle, high) if beta_share(mean, math.exp(middle), size) > share else (low, middle)
-        )
-    return math.exp(high)
+    return math.exp(
+        bisected(lambda x: -beta_share(mean, np.exp(x), size), -share, _STRENGTH, halvings=50)
+    )
 
 
 def _equally_hard(share: float, size: int, other: int, *, two: bool) -> float:
@@ -311,19 +303,7 @@ def _equally_hard(share: float, size: int, other: int, *, two: bool) -> float:
 @lru_cache(maxsize=128)  # of a log some 40 shares are asked for 2G and for 4G
 def _equal_rate(share: float, size: int) -> float:
     """The pass rate of equally hard prompts with this share of zero-variance groups."""
-    low, high = 0.5, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if middle**size + (1 - middle) ** size < share else (low, middle)
-    return high
-
-
-def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
-    """How often each value that occurs twice in a group occurs there, and the group."""
-    values, code = np.unique(reward, return_inverse=True)
-    pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
-    tied = times > 1
-    return times[tied].astype(float), pair[tied] // len(values)
+    return float(bisected(lambda p: p**size + (1 - p) ** size, share, (0.5, 1.0), halvings=60))
 
 
 @frozen

@@ -13,15 +13,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Ends, Float, floats, moving_mean
+from groupwise.arrays import Float, floats, moving_mean
 from groupwise.errors import InvalidArgumentError
-from groupwise.forecasting.laws import LAWS, Law, law_by_name
-from groupwise.forecasting.observations import MAY_HIDE, Observations, correlations, observe
+from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
+from groupwise.forecasting.observations import (
+    MAY_HIDE,
+    PRIOR,
+    NoiseShape,
+    Observations,
+    correlations,
+    observe,
+)
 from groupwise.forecasting.profile import (
     LawFit,
     fit_law,
@@ -110,8 +118,9 @@ def _fit_verdict(
     """Say what the fits support."""
     best = fits[0]
     explained = _explained(observations, best.curve_M)
+    few: JsonObject = {"rows": observations.time_M.size, "level": ranged(parameters["plateau"])}
     outcome, numbers = (
-        _few(observations, parameters["plateau"])
+        (observations.time_M.size < FEW and (FitOutcome.TOO_FEW, few))
         or _broken(observations, best, parameters, explained, rising=healthy == "up")
         or (
             doubtful(observations, best)
@@ -122,12 +131,6 @@ def _fit_verdict(
     change = numbers.pop("change", math.nan)
     message, notes = outcome.sentence.format(**numbers), tuple(_notes(observations, fits))
     return Verdict(outcome, message, change, notes)
-
-
-def _few(observations: Observations, plateau: Interval) -> NumberedOutcome | None:
-    """What is said of fewer rows than allow a law."""
-    few = {"rows": observations.time_M.size, "level": ranged(plateau)}
-    return (FitOutcome.TOO_FEW, few) if observations.time_M.size < FEW else None
 
 
 def _broken(
@@ -189,20 +192,14 @@ def _collapse(
     # Where 0 is no floor, slow noise can look like a fall: then a law has to describe it.
     if not np.isfinite(change) or not (observations.value_M.min() >= 0 or explained > 0.5):
         return {}
-    before, after = _levels(observations, change)
+    value = observations.value_M
+    before, few = value[observations.time_M < change], max(3, value.size // 20)
     return {
         "change": change,
         "since": change + observations.origin,
-        "before": before,
-        "after": after,
+        "before": float(before[-few:].mean()) if before.size else np.nan,
+        "after": float(value[-few:].mean()),
     }
-
-
-def _levels(observations: Observations, since: float) -> Ends:
-    """Mean of the last rows before a time, and of the last rows of all."""
-    value = observations.value_M
-    before, few = value[observations.time_M < since], max(3, value.size // 20)
-    return float(before[-few:].mean()) if before.size else np.nan, float(value[-few:].mean())
 
 
 def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> Words:
@@ -399,10 +396,11 @@ def fit(
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
     time, value = floats(time_T), floats(value_T)
     keep = np.isfinite(time) & np.isfinite(value)
+    time, value = time[keep], value[keep]
     if observations.still:
-        return _still(observations, time[keep], value[keep], level)
+        return _still(observations, time, value, level)
     judged = judged_fits(observations, laws, level=level, healthy=healthy)
-    return _result(observations, judged, time[keep], value[keep])
+    return _result(observations, judged, time, value)
 
 
 @frozen
@@ -436,6 +434,16 @@ def judged_fits(
         fits = ranked(
             fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
         )
+    if (first := fits[0]).law.name == "oscillator":
+        # Its noise may be that of the updates, which it answers with swings of its own: together
+        # these echoes weigh what slow noise of another kind weighs beside white.
+        slow_MM = echo(observations.time_M, *(first.values[name] for name in first.law.shapes))
+        echoes = tuple(
+            NoiseShape(0.0, share, prior=PRIOR[1] / 4, slow_MM=slow_MM)
+            for share in (0.2, 0.5, 0.8, 0.95)
+        )
+        again = fit_law(replace(observations, echoes=echoes), first.law)
+        fits[0] = replace(again, aicc=first.aicc)  # compared with other laws without them
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:

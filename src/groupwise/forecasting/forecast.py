@@ -37,12 +37,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from groupwise.arrays import Ends, Flags, Float, floats
+from groupwise.arrays import Ends, Flags, Float, bisected, checked_shape, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.fit import FEW, fall_from_height
 from groupwise.forecasting.observations import Observations, observe
 from groupwise.forecasting.results import Forecast, ForecastStatus
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, check_level
 from groupwise.parsing import LARGEST_VALUE, parse_json
 from groupwise.plain import frozen
 from groupwise.processes import on_one_thread
@@ -149,15 +149,12 @@ class Foresight:
     def quantile(self, probability: float) -> Float:
         """Quantile of each mean, by bisection."""
         reach = 30 * self.scale_KS
-        low, high = (self.mean_KS - reach).min(0), (self.mean_KS + reach).max(0)
-        for _ in range(26):
-            middle = (low + high) / 2
-            below = (
-                self.weight_K @ student(self.freedom, (middle - self.mean_KS) / self.scale_KS)
-                < probability
-            )
-            low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return np.asarray((low + high) / 2)
+        return bisected(
+            lambda x: self.weight_K @ student(self.freedom, (x - self.mean_KS) / self.scale_KS),
+            probability,
+            ((self.mean_KS - reach).min(0), (self.mean_KS + reach).max(0)),
+            halvings=26,
+        )
 
 
 def student(freedom: int, t: Float) -> Float:
@@ -243,7 +240,8 @@ def covariances(seen: float) -> tuple[list[Kernel], Float]:
     walks = [_walk(clock, seen) for clock in _CLOCKS]
     trends = [_trend(clock, rate, seen) for clock in _CLOCKS for rate in _RATES]
     approaches = [_approach(part, seen) for part in _APPROACHES]
-    kernels = [*walks, *trends, *approaches, _spell(_SPELL * seen)]
+    # slow noise: good and bad spells
+    kernels = [*walks, *trends, *approaches, lambda a, b: np.exp(-np.abs(a - b) / (_SPELL * seen))]
     unit = np.eye(len(kernels))
     moving = range(len(walks) + len(trends))
     free = [
@@ -288,11 +286,6 @@ def _approach(constant: float, seen: float) -> Kernel:
         return np.asarray(np.expm1(-row / (constant * seen)) / np.expm1(-1 / constant))
 
     return lambda a, b: way(a) * way(b)
-
-
-def _spell(constant: float) -> Kernel:
-    """Slow noise: good and bad spells of this length."""
-    return lambda a, b: np.exp(-np.abs(a - b) / constant)
 
 
 def _stretches(
@@ -347,11 +340,14 @@ def forecast(
 
     Source: derived by us; lab/docs/theory/fit.md.
     """
-    ahead = _checked_times(at_S)
+    check_level(level)
+    ahead = checked_shape(
+        "at_S", [at_S] if isinstance(at_S, int | float) else at_S, dimensions=1
+    ).astype(float)
+    if not (np.abs(ahead) <= LARGEST_VALUE).all():
+        raise InvalidArgumentError("the times of a forecast have to be finite numbers")
     if rows < 1:
         raise InvalidArgumentError(f"an observation is the mean of at least one row; got {rows}")
-    if not 0 < level < 1:
-        raise InvalidArgumentError(f"the level of a band lies between 0 and 1; got {level}")
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if ahead.min() < seen.origin:
         raise InvalidArgumentError(
@@ -374,13 +370,20 @@ def forecast(
     end, low, high = (
         float(target[-1] - middle[0]) for target in (middle, *map(course.quantile, tails))
     )
-    status: ForecastStatus = "short" if seen.row_time_T.size < FEW else "forecast"
+    rows_seen = seen.row_time_T.size
+    status: ForecastStatus = "short" if rows_seen < FEW else "forecast"
     (mean_low, mean_high), (row_low, row_high) = (
         [target.quantile(tail) for tail in tails] for target in (mean, row)
     )
+    message = (
+        f"no public run was forecast from only {rows_seen} rows: the bands may be too narrow"
+        if status == "short"
+        else f"the upper ends are as far away as in public runs after {rows_seen} rows, and both "
+        "ends at least as far as for a mean that drifts like these rows"
+    )
     return Forecast(
         status=status,
-        message=_message(status, seen.row_time_T.size),
+        message=message,
         level=level,
         time_S=ahead,
         mean_S=mean.quantile(0.5),
@@ -390,34 +393,6 @@ def forecast(
         low_S=np.minimum(row_low, mean_low),
         high_S=np.maximum(row_high, mean_high),
         expected_gain=Interval(end, low, high, level),
-    )
-
-
-def _checked_times(at_S: ArrayLike) -> Float:
-    """The times asked for, as a line of finite numbers."""
-    try:
-        ahead = np.atleast_1d(floats(at_S))
-    except (TypeError, ValueError):
-        raise InvalidArgumentError(
-            "the times of a forecast have to be numbers; got something else"
-        ) from None
-    if (
-        ahead.ndim != 1
-        or not ahead.size
-        or not np.isfinite(ahead).all()
-        or np.abs(ahead).max() > LARGEST_VALUE
-    ):
-        raise InvalidArgumentError("a forecast needs at least one finite time")
-    return ahead
-
-
-def _message(status: ForecastStatus, rows: int) -> str:
-    """What stands behind the bands, in a sentence."""
-    if status == "short":
-        return f"no public run was forecast from only {rows} rows: the bands may be too narrow"
-    return (
-        f"the upper ends are as far away as in public runs after {rows} rows, and both ends at "
-        "least as far as for a mean that drifts like these rows"
     )
 
 

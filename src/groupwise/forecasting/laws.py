@@ -148,6 +148,18 @@ def _series(x: Float) -> Float:
     return total
 
 
+def echo(time_M: Float, omega: float, zeta: float) -> Float:
+    r"""Covariance of what white shocks of the velocity have done to an oscillator since it was at
+    rest at time 0, as a share of the variance that this comes to.
+
+    It is $h(|t-t'|) - h(t)h(t') - h'(t)h'(t')/\omega^2$: of a swing that has always been shocked,
+    whose correlation is its own step response, less what comes from before. Derived by us.
+    """
+    always = oscillator_decay(np.abs(time_M[:, None] - time_M), omega, zeta)
+    before = oscillator_decay(time_M, omega, zeta), _slopes(omega * time_M, zeta)[0]
+    return always - sum(np.outer(part, part) for part in before)
+
+
 def oscillator_shapes(rise: Values, zeta: Values) -> tuple[Float, ...]:
     """Frequency and damping ratio from the rise time (1 + 2 zeta)/omega, which the data fix well
     in every regime; its own inverse.

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-from groupwise.arrays import Flags, Float, Places, floats, median
+from groupwise.arrays import Flags, Float, Places, bisected, floats, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import LARGEST_VALUE
 from groupwise.plain import frozen
@@ -69,6 +69,8 @@ class NoiseShape:
     share: float  # of the AR(1) part in the variance
     gap: float = 1.0  # the typical time between rows
     prior: float = 1.0  # prior weight
+    # covariance of the slow part where it is not AR(1)
+    slow_MM: Float | None = None
 
     def after(self, distance: Float) -> Float:
         """Correlation of the AR(1) part over a distance in time."""
@@ -114,11 +116,17 @@ def noise_shapes(gap: float) -> tuple[NoiseShape, ...]:
 class Whitener:
     """Products with the inverse covariance of one noise shape, up to the scale."""
 
-    __slots__ = ("_diagonal", "_off", "_share", "_white", "log_determinant")
+    __slots__ = ("_diagonal", "_inverse", "_off", "_share", "_white", "log_determinant")
 
     def __init__(self, time_M: Float, relative_variance_M: Float, shape: NoiseShape) -> None:
         """Factor the covariance; times strictly increase, variances are positive with mean 1."""
-        self._share = shape.share
+        self._share, self._inverse = shape.share, None
+        if shape.slow_MM is not None:
+            covariance = np.diag((1 - shape.share) * relative_variance_M)
+            covariance += shape.share * shape.slow_MM
+            self._inverse = np.linalg.inv(covariance)
+            self.log_determinant = float(np.linalg.slogdet(covariance)[1])
+            return
         self._white = 1 / ((1 - shape.share) * relative_variance_M) if shape.share < 1 else None
         self.log_determinant = -float(np.log(self._white).sum()) if self._white is not None else 0.0
         if shape.share == 0:
@@ -134,6 +142,8 @@ class Whitener:
 
     def apply(self, columns_MK: Float) -> Float:
         """Return Sigma^-1 times the columns."""
+        if self._inverse is not None:
+            return np.asarray(self._inverse @ columns_MK)
         if self._white is None:
             out = self._diagonal[:, None] * columns_MK
             out[1:] += self._off[:, None] * columns_MK[:-1]
@@ -210,25 +220,14 @@ class NoisePosterior:
         weight = self.weight_E[keep, None] / (2 * self.weight_E[keep].sum())
         scale, shift = self.scale_EP[keep], self.shift_EP[keep] - self.shift_EP[self.best]
         own = self.errors
-        target, low, high = (
-            0.5 + level / 2,
-            np.zeros_like(own),
-            3 * (scale * 4 + np.abs(shift)).max(0),
-        )
-        for _ in range(15):
-            middle = (low + high) / 2
-            below = (
-                weight
-                * (
-                    stdtr(self.freedom, (middle - shift) / scale)
-                    + stdtr(self.freedom, (middle + shift) / scale)
-                )
-            ).sum(0)
-            low, high = (
-                np.where(below < target, middle, low),
-                np.where(below < target, high, middle),
-            )
-        return np.asarray((low + high) / (2 * own))
+
+        def within(half: Float) -> Float:
+            """Chance that a parameter is no further from its estimate."""
+            sides = [stdtr(self.freedom, (half + side * shift) / scale) for side in (-1, 1)]
+            return np.asarray((weight * sum(sides)).sum(0))
+
+        ends = np.zeros_like(own), 3 * (scale * 4 + np.abs(shift)).max(0)
+        return bisected(within, 0.5 + level / 2, ends, halvings=15) / own
 
 
 def noise_posterior(
@@ -239,6 +238,7 @@ def noise_posterior(
     *,
     gap: float,
     floor: float = 0.0,
+    echoes: tuple[NoiseShape, ...] = (),
 ) -> NoisePosterior:
     r"""Weigh every noise shape by the restricted likelihood of the residuals; at or below `floor`
     they are rounding and have no shape.
@@ -246,11 +246,14 @@ def noise_posterior(
     $\ell_R(\eta) = -\frac12\log|\Sigma_\eta| - \frac12\log|J'\Sigma_\eta^{-1}J| - \frac{n-p}{2}\log
     S^2_\eta$.
     """
-    shapes = noise_shapes(gap)
+    shapes = (*noise_shapes(gap), *echoes)
     p, n = columns_MP.shape[1], time_M.size
-    grams, log_determinant = _all_grams(
-        time_M, relative_variance_M, np.column_stack([columns_MP, residual_M]), gap
-    )
+    columns = np.column_stack([columns_MP, residual_M])
+    grams, log_determinant = _all_grams(time_M, relative_variance_M, columns, gap)
+    for shape in echoes:
+        whitener = Whitener(time_M, relative_variance_M, shape)
+        grams = np.append(grams, whitener.gram(columns)[None], axis=0)
+        log_determinant = np.append(log_determinant, whitener.log_determinant)
     inner, right = grams[:, :p, :p], grams[:, :p, p]
     inverse = np.linalg.inv(inner)
     shift = (inverse @ right[:, :, None])[:, :, 0]
@@ -375,6 +378,7 @@ class Observations:
     smoothing_doubt: bool  # whether the series may have been smoothed without a mark
     origin: float  # time of the caller that is time 0 here
     rows: int  # usable rows the caller gave
+    echoes: tuple[NoiseShape, ...] = ()  # that its noise may have besides `noise_shapes`
 
     @property
     def span(self) -> float:
@@ -448,11 +452,6 @@ class Observations:
         nodes: Float = self.span * unit * unit
         matrix: Float = rows @ to_coefficients
         return nodes, matrix
-
-
-def unit_nodes(order: int) -> Float:
-    """Nodes of the basis for a log of length 1, dense near the start."""
-    return _chebyshev(order)[0] ** 2
 
 
 @lru_cache(maxsize=8)

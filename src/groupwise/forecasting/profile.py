@@ -29,7 +29,6 @@ from groupwise.forecasting.observations import (
     noise_posterior,
     noise_shapes,
     rounding,
-    unit_nodes,
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
@@ -179,9 +178,7 @@ def coarse_minimum(products: Gram, whole: Box) -> Point:
     """
     counts = (22, 14) if len(whole.low) == 2 else (60,)
     points = whole.points(counts)
-    error = solved(
-        products, _coarse_decay(whole.law, products.nodes_K.size, counts)
-    ).error_Q.reshape(counts)
+    error = surface(whole.law, products, *whole.shapes(points)).error_Q.reshape(counts)
     if len(counts) == 1:
         return (float(points[0][error.argmin()]),)
     first, second = points[0][error.argmin(0), 0], points[1][0]
@@ -194,17 +191,6 @@ def coarse_minimum(products: Gram, whole: Box) -> Point:
         first = trial[error.argmin(0), np.arange(counts[1])]
     row = int(error.min(0).argmin())
     return float(first[row]), float(second[row])
-
-
-@lru_cache(maxsize=32)
-def _coarse_decay(law: Law, order: int, counts: tuple[int, ...]) -> Float:
-    """The decays of the coarse grid: the same for every log, since nodes and time scales both
-    count in its length.
-    """
-    whole = whole_box(law, 1.0)
-    return law.decay(
-        unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))
-    )
 
 
 # The step lengths to try: Gauss-Newton first, then a few standard errors along and across the
@@ -568,7 +554,7 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
     values, curve = at(products, point)
     noise = _noise(observations, matrix @ _scaled_jacobian(law, nodes, values), centred - curve)
     if (
-        noise.best_shape != shape
+        noise.best_shape is not shape
     ):  # fitted under the shape that the posterior favours, the curve hardly moves again
         products = under(noise.best_shape)
         point = minimum(products, whole, point)
@@ -626,6 +612,7 @@ def _noise(observations: Observations, columns: Float, residual: Float) -> Noise
         residual,
         gap=observations.gap,
         floor=rounding(observations.value_M, condition=NORMAL_EQUATIONS),
+        echoes=observations.echoes,
     )
 
 

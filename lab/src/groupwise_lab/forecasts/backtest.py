@@ -29,6 +29,7 @@ from groupwise.forecasting.forecast import (
     shipped,
 )
 from groupwise.forecasting.observations import observe
+from groupwise.intervals import check_level
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.processes import on_one_thread
@@ -92,8 +93,7 @@ class Trial:
 
     def score(self, table: Calibration, *, level: float = 0.9) -> Backtest:
         """Score what was foretold, the bands of ours stretched by a table."""
-        if not 0 < level < 1:
-            raise InvalidArgumentError(f"the level of a band lies between 0 and 1; got {level}")
+        check_level(level)
         ours, rows = replace(self.windows, table=table), replace(self.rows, table=table)
         ends = (1 - level) / 2, (1 + level) / 2
         (low, high), (row_low, row_high) = (

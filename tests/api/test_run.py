@@ -340,8 +340,8 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "there 0.30 to 0.70 (90 % bands)."
         ): ahead,
         (
-            "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
-            "data and a broken verifier: log the completions. Do: Restart from step 70."
+            "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell: harder data, "
+            "or a broken verifier; log the completions. Do: Restart from step 70."
         ): judged,
         ("Flat: every one of 30 rows is exactly 0.5; a live metric would vary."): gw.fit(
             [0.5] * 30

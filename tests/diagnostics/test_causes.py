@@ -603,10 +603,10 @@ def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None
         (Cause(Certainty.POSSIBLE, ("a", "b"), ("texts",)), "possible: a and b; log texts"),
         (
             Cause(Certainty.CANNOT_TELL, ("a", "b"), ("texts", "length")),
-            "cannot tell between a and b: log texts",
+            "cannot tell: a, or b; log texts",
         ),
-        (Cause(Certainty.CANNOT_TELL, ("a", "b")), "cannot tell between a and b"),
-        (Cause(Certainty.CANNOT_TELL, ("a",), ("texts",)), "cannot tell a: log texts"),
+        (Cause(Certainty.CANNOT_TELL, ("a", "b")), "cannot tell: a, or b"),
+        (Cause(Certainty.CANNOT_TELL, ("a",), ("texts",)), "cannot tell: a; log texts"),
         (Cause(Certainty.CANNOT_TELL, (), ("texts",)), "log texts"),
     ],
 )

@@ -498,8 +498,8 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
             ),
             State.CANNOT_TELL,
             (
-                "failing at step 7 (was cannot tell): reward 0.8 → 0.0; cannot tell between harder "
-                "data and a broken verifier: log the texts"
+                "failing at step 7 (was cannot tell): reward 0.8 → 0.0; cannot tell: harder "
+                "data, or a broken verifier; log the texts"
             ),
         ),
         (

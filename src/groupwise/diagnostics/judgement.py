@@ -455,21 +455,16 @@ class Cause(Plain):
         log = f"log {self.log[0]}" if self.log else ""
         command = self.probe.partition(" --")[0]
         log = f"{command} may decide it" if command else log
-        if self.certainty is Certainty.CANNOT_TELL and self.names:
-            between = (
-                f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]
-            )
-            return f"{between}: {log}" if log else between
+        joint = ", or " if self.certainty is Certainty.CANNOT_TELL else " and "
         by = f" (by {self.by})" if self.by else ""
-        return "; ".join(part for part in (" and ".join(self.names) + by, log) if part)
+        return "; ".join(part for part in (joint.join(self.names) + by, log) if part)
 
     @property
     def words(self) -> str:
-        """Both in a clause: "likely: numerics", "cannot tell between harder data and a broken
-        verifier: log completions".
+        """Both in a clause: "likely: numerics", "cannot tell: harder data, or a broken verifier;
+        log completions".
         """
-        joint = " " if self.certainty is Certainty.CANNOT_TELL else ": "
-        return f"{self.sure}{joint}{self.named}" if self.names else self.named
+        return f"{self.sure}: {self.named}" if self.names else self.named
 
 
 @frozen

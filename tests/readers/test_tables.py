@@ -1115,7 +1115,7 @@ def test_counts_of_groups_tell_the_share_without_variance(
 
 
 PRINTED = (
-    "Collecting trl, 2.1 MB\n[INFO] device: cuda, seed 1\n"
+    "Collecting trl, 2.1 MB\n[INFO] device: cuda; seed: 1; x\n"
     "/lib/x.py:12: FutureWarning: a is old, b is new\n  warnings.warn(\n\n"
 )
 

@@ -309,7 +309,7 @@ def test_a_history_with_no_other_counter(tmp_path: Path) -> None:
         assert record.steps["step"].to_list() == list(range(6))
 
 
-@pytest.mark.parametrize("key", ["globalStep", "Global step", "trainer.global_step"])
+@pytest.mark.parametrize("key", ["globalStep", "Global step", "trainer.global_step", "iter_num"])
 def test_a_counter_in_other_spellings(key: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(
         "".join(json.dumps({key: 10 * row, "meanReward": row / 8}) + "\n" for row in range(1, 5))
@@ -329,3 +329,15 @@ def test_a_clock_that_falls_a_few_times_in_many_rows_is_one() -> None:
         numbered, clock = rows_module._numbered(epoch, rows, rows)
         assert (clock is not None) is clocked
         assert (numbered.tolist() == list(range(1, 101))) is not clocked
+
+
+@each_case("later", [range(10, 30), range(20, 30)])
+def test_a_step_that_an_upgrade_renames_goes_on(later: Sequence[int], tmp_path: Path) -> None:
+    """Whichever of both names more rows have; a counter of rows in between is of something else."""
+    rows = [{"global_step" if at in later else "step": at, "reward": at / 32} for at in range(30)]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run_record(log).steps["step"].to_list() == list(range(30))
+    rows.insert(25, {"update": 900, "eval/reward": 0.5})
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert run_record(log).steps["step"].to_list() == list(range(30))

@@ -1128,7 +1128,7 @@ def test_blanks_part_columns_where_each_line_has_a_number_for_each_name() -> Non
 
 
 PRINTED = (
-    "Collecting trl, 2.1 MB\n[INFO] device: cuda, seed 1\n"
+    "Collecting trl, 2.1 MB\n[INFO] device: cuda; seed: 1; x\n"
     "/lib/x.py:12: FutureWarning: a is old, b is new\n  warnings.warn(\n\n"
 )
 

@@ -114,7 +114,7 @@ def _log_kind(keys: Iterable[str], quantities: Mapping[str, str]) -> str:
     """
     names = [name for name in keys if not CLOCK.fullmatch(name)]
     for kind, needs, rest in _KINDS:
-        held = [[name for name in names if pattern.fullmatch(name)] for pattern in needs]
+        held = [list(filter(pattern.fullmatch, names)) for pattern in needs]
         others = set(names).difference(*held) if rest == "labelled" else set(names)
         supervised = not any(map(_EARNED.search, others)) and _SUPERVISED.issuperset(
             quantities[name] for name in others & quantities.keys()

@@ -205,9 +205,7 @@ def looks_like_trl(keys: Iterable[str]) -> bool:
 def framework_of(keys: Iterable[str]) -> str:
     """Return the framework whose keys these are, "" where none is known by them."""
     names = [plain_key(key).rsplit(" - ", 1)[-1] for key in keys]
-    marked = (
-        framework for framework, mark in _FRAMEWORKS if any(mark.fullmatch(name) for name in names)
-    )
+    marked = (framework for framework, mark in _FRAMEWORKS if any(map(mark.fullmatch, names)))
     framework = next(marked, "")
     return framework if framework == "ms-swift" or not looks_like_trl(names) else "trl"
 
@@ -218,7 +216,7 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
     if exact:
         return VersionRange(exact, exact)
     names = {plain_key(key).removeprefix("train/") for key in keys}
-    if any(_ASYNCHRONOUS.fullmatch(name) for name in names):
+    if any(map(_ASYNCHRONOUS.fullmatch, names)):
         return VersionRange(
             (1, 10) if any(name.startswith("sample/") for name in names) else (1, 0), _NEWEST
         )
@@ -227,7 +225,7 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
         return VersionRange(low, (0, 16))
     complete = complete and {"epoch", "learning_rate", "completions/mean_length"} <= names
     for key, version, always in _SINCE:
-        if any(key.fullmatch(name) for name in names):
+        if any(map(key.fullmatch, names)):
             low = max(low, version)
         elif always and complete:
             high = min(high, (version[0], version[1] - 1))

@@ -40,8 +40,9 @@ _MOST_CODE = 1 << 20  # characters of a cell
 def sniff_notebook(seen: Peek) -> bool:
     """Return whether the file is a Jupyter notebook."""
     text = seen.text[:4096]
-    marked = '"cells"' in text or '"nbformat"' in text or seen.path.suffix == ".ipynb"
-    return marked and text.startswith("{")
+    return text.startswith("{") and (
+        '"cells"' in text or '"nbformat"' in text or seen.path.suffix == ".ipynb"
+    )
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:

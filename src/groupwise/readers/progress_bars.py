@@ -257,7 +257,9 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
         return 2, again
     values, times = np.unique(epoch, return_counts=True)
     several = int(times.min(initial=len(epoch))) if len(values) < 2 else int(times[:-1].min())
-    rounded = len(values) < 3 or float(np.diff(values).min()) < 1.5 * _resolution(values)
+    places = fewest_decimals(values)
+    unit = 10.0 ** -(MOST_DECIMALS if places is None else places)
+    rounded = len(values) < 3 or float(np.diff(values).min()) < 1.5 * unit
     if several < 2 or rounded or (gaps == 0).sum() * 2 < len(epoch) - len(values):
         return 1, again
     same, other = _compared(store, main)
@@ -266,12 +268,6 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
         return several, again
     again[main[tied[same[tied]]]] = True
     return 1, again
-
-
-def _resolution(values: Float) -> float:
-    """Return the place to which all values are rounded."""
-    places = fewest_decimals(values)
-    return float(10.0 ** -(MOST_DECIMALS if places is None else places))
 
 
 def _compared(store: RowStore, rows: Whole) -> tuple[Flags, Flags]:

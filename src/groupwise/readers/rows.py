@@ -866,7 +866,12 @@ def step_column(store: RowStore) -> tuple[str, Float | None, str]:
     for counted_in in (_whole_values, _increasing_values):
         best = max(present, key=lambda key: counted_in(store.sparse(key)[1]), default="")
         if best and counted_in(store.sparse(best)[1]) * 2 >= store.count:
-            return best, store.dense(best), ""
+            step = store.dense(best)
+            for key in present:  # an upgrade amid the run may call it otherwise
+                rows, values = store.sparse(key)
+                if np.isnan(step[rows[0] : rows[-1] + 1]).all():
+                    step[rows] = values
+            return best, step, ""
     return "", None, ""
 
 
@@ -900,7 +905,7 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Fl
 
 def _whole_values(values: Float) -> int:
     """Return how many values are whole numbers."""
-    return int((np.isfinite(values) & (values == np.floor(values))).sum())
+    return int(whole_steps(values).sum())
 
 
 def _increasing_values(values: Float) -> int:

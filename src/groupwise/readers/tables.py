@@ -160,15 +160,18 @@ def _delimiter(line: str) -> str:
 
 
 def _title(lines: Sequence[str]) -> int:
-    """Return which line names the columns: that of names alone above a number, where those before
-    it are not as wide; else 0.
+    """Return which line names the columns: that of names alone above a number, where the one
+    before it is not as wide; else 0.
     """
     for at, (line, below) in enumerate(pairwise(lines)):
         mark = _delimiter(line) or "\n"
         wide = line.count(mark)
-        names_stand = {*map(parse_number, line.split(mark))} == {None} and wide == below.count(mark)
-        if names_stand and re.search(rf"(?:^|{mark})\s*-?\d", below):
-            return at if wide not in (other.count(mark) for other in lines[:at]) else 0
+        if (
+            {*map(parse_number, line.split(mark))} == {None}
+            and below.count(mark) == wide
+            and re.search(rf"(?:^|{mark})\s*-?\d", below)
+        ):
+            return at if lines[at - 1].count(mark) != wide else 0
     return 0
 
 

@@ -133,8 +133,7 @@ def _kind(database: sqlite3.Connection) -> str:
 def read_database(path: Path, request: Request) -> RunRecord:
     """Read one run of a database."""
     with _opened(path) as database:
-        kind = _kind(database)
-        read = _read_trackio if kind == "trackio" else _read_mlflow
+        read = _read_trackio if _kind(database) == "trackio" else _read_mlflow
         return read(path, database, request)
 
 

@@ -61,7 +61,7 @@ ALSO = {
     ],
     "edge": ["tests/analysis", "tests/golden", "lab/tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
-    "analysis": ["tests/cli/test_cli_compare.py"],
+    "analysis": ["tests/cli/test_cli_compare.py", "tests/cli/test_cli_fleet.py"],
     "record": [
         "tests/analysis/test_probing.py",
         "tests/integrations/test_which_record.py",

@@ -79,6 +79,7 @@ def test_rounding_moves_no_value_by_more_than_a_ten_thousandth_of_the_largest(
 def test_abscissae_of_whole_steps_stay_whole_and_others_stay_apart() -> None:
     assert abscissae([1.0, 2.0, 30_000.0]) == (1, 2, 30_000)
     assert abscissae([0.5]) == (0.5,)
+    assert rounded([1234.5678, 1000.0]) == (1234.6, 1000)  # five digits of the largest
     assert abscissae([0.0, 1.53]) == (0, 1.5)  # a tenth of their spacing
     apart = abscissae(np.linspace(0, 1e-3, 50) + 5)
     assert len(set(apart)) == 50

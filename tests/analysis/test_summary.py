@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from groupwise.analysis.fitted import ForecastRequest, fit_metric
-from groupwise.analysis.summary import Summary, summarise
+from groupwise.analysis.summary import Summary, page_room, summarise
 from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.pages.html import made_by, render
@@ -188,3 +188,9 @@ def test_provenance_can_be_made_twice_alike(monkeypatch: pytest.MonkeyPatch) -> 
     assert made["date"] == "1970-01-01 00:00 UTC"
     assert "\x1b" not in made["command"]
     assert set(made["packages"]) == {"groupwise", "numpy", "scipy", "polars"}
+
+
+def test_pages_of_several_runs_have_a_part_of_the_points_and_completions() -> None:
+    assert page_room(1) == (600, 100)
+    assert page_room(3) == (200, 33)
+    assert page_room(50) == (120, 12)  # the fewest

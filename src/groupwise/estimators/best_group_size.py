@@ -251,7 +251,8 @@ def plan_from_components(
 
     Vp counts from the lower end of its interval to $R/2 - |g|^2$. The price's interval is the hull
     of two: prompts are drawn anew (bootstrap of the jackknife's pseudo-values), and left out one by
-    one (their price's pseudo-values, corrected for skewness).
+    one (their price's pseudo-values, corrected for skewness); its upper part is up to half as long
+    again for what a sample may hide.
 
     Args:
         components: as estimated.

@@ -4,14 +4,12 @@ docstring must say.
 
 from __future__ import annotations
 
-import _tokenize  # type: ignore[import-not-found]
 import ast
 import inspect
 import re
 import statistics
 import subprocess
 import sys
-import token
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -19,6 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from scripts.measure_house import BUDGETS, tokens
 from tests.cases import each_case
 from tests.processes import run_forked
 from tests.sources import nodes, statements, tree
@@ -43,10 +42,6 @@ SLOW_TO_LOAD = HEAVY | {"matplotlib", "scipy", "polars", "pandas", "numpy"}
 
 ROOT = Path(__file__).resolve().parent.parent
 LABORATORY = ROOT / "lab"
-# Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Whoever
-# raises one writes a decision that says what was tried (docs/decisions/0014).
-BUDGETS = {"src/groupwise": 315_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
-LAYOUT = {token.NEWLINE, token.INDENT, token.DEDENT, token.ENDMARKER}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
 
@@ -300,20 +295,6 @@ def test_nothing_heavy_is_imported_when_a_module_loads() -> None:
 def test_the_instrument_never_imports_the_laboratory() -> None:
     used = [(dotted(path), name) for path in modules() for name in imports(path)]
     assert not [(module, name) for module, name in used if name.split(".")[0] == "groupwise_lab"]
-
-
-def tokens(path: Path) -> int:
-    """Names, operators, numbers and strings of a file, without docstrings."""
-    docstrings = set()
-    for node in statements(tree(path)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if ast.get_docstring(node, clean=False) is not None and first is not None:
-                docstrings.add((first.lineno, first.col_offset))
-    return sum(
-        kind not in LAYOUT and (line, column) not in docstrings
-        for _, kind, line, _, column, *_ in _tokenize.TokenizerIter(path.read_text("utf-8"))
-    )
 
 
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="budgets are in tokens of Python 3.11")

@@ -4,6 +4,7 @@ texts that are cleaned and cut.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -153,6 +154,20 @@ def test_a_report_holds_a_hundred_and_says_which() -> None:
     newest = [rollouts.batch.rows[place] for place in rollouts.views["newest"]]
     assert {row.id for row in newest} == {row.id for row in rollouts.batch.rows}
     assert [row.id for row in newest[:32]] == list(range(1599, 1567, -1))  # whole groups
+
+
+def test_rollouts_that_the_log_lacks_are_named_beside_those_it_has() -> None:
+    run = made(6, 4, "")
+    lacking = held_rollouts(run, spent=32)
+    every = held_rollouts(run, spent=24)
+    assert lacking is not None
+    assert every is not None
+    says("analysis/rollouts/2", lacking.said)
+    assert every.said == held(6, 4, "").said
+    rows = steps_table(range(8), {"reward": [0.5] * 8})
+    steps = held_rollouts(dataclasses.replace(run, steps=rows), spent=32)
+    assert steps is not None
+    says("analysis/rollouts/3", steps.said)
 
 
 def test_few_are_held_whole() -> None:

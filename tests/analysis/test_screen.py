@@ -103,8 +103,19 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
     assert tiles(screen(record(reward=np.full(200, 0.45)), flat))[2] == (
         "Start",
         "0.42",
-        "from the judgement",
+        "level the judgement starts from",
     )
+
+
+def test_a_tile_says_of_each_of_its_numbers_when_it_held() -> None:
+    """The level just after a change is no second value of now; the start is that of some rows."""
+    length = np.select([STEPS < 81, STEPS < 181], [300.0, 512.0], 400.0)
+    run = record(reward=np.where(STEPS < 101, 0.9, 0.0), completion_length=length)
+    shown = tiles(screen(run, FAILED))
+    assert shown[2] == ("Length", "400", "now; 300 before step 81, then 512")
+    assert shown[3] == ("Start", "0.90", "mean of the first 10 rows")
+    level = dataclasses.replace(FAILED, metric="reward", level=0.9)
+    assert tiles(screen(run, level))[3] == shown[3]
 
 
 def test_the_page_draws_the_column_that_is_judged() -> None:

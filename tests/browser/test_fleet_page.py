@@ -108,3 +108,11 @@ def test_a_run_has_its_words_in_its_row(tmp_path: Path, open_page: Callable[...,
     for order, names in (("state", "bac"), ("path", "abc"), ("step", "abc")):
         assert page.evaluate(ask, ["#order", order, "change"]) == ["3 of 3 runs", names]
     assert page.evaluate(ask, ["#filters input", "cause", "input"]) == ["1 of 3 runs", "b"]
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 750, "height": 1000})
+    widths = page.evaluate(
+        "['#filters', '#runs .name', '#runs .said'].map((one) => "
+        "document.querySelector(one).getBoundingClientRect().width)"
+    )
+    assert widths[0] == 0
+    assert widths[2] > widths[1]

@@ -131,6 +131,29 @@ def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("width", "lines"), [(400, 2), (1280, 1)])
+def test_the_headlines_of_several_runs_are_read_without_scrolling(
+    width: int, lines: int, summary: Summary, tmp_path: Path, open_page: Callable[..., Any]
+) -> None:
+    headline = "reward 0.58 → 0.87, true 0.58 → 0.39: reward hacking likely"
+    run = dataclasses.replace(
+        summary,
+        name="sweeps/gsm8k-qwen2.5-1.5b_lr1e-5/seed43",
+        judgement=dataclasses.replace(judged(State.CANNOT_TELL), headline=headline),
+    )
+    (tmp_path / "runs.html").write_text(render([run, run]), encoding="utf-8")
+    page = open_page((tmp_path / "runs.html").as_uri(), width=width).page
+    spare = "(one) => one.scrollWidth - one.clientWidth"
+    assert page.locator("main > .runs .scroll").evaluate(spare) == 0
+    cells = [
+        cell.bounding_box() for cell in page.locator(".runs tbody tr").first.locator("td").all()
+    ]
+    assert len({round(cell["y"]) for cell in cells}) == lines
+    assert all(cell["x"] >= 0 and cell["x"] + cell["width"] <= width for cell in cells)
+    assert page.locator(".runs tbody td:last-child").first.inner_text() == headline
+
+
+@pytest.mark.slow
 def test_cursor_and_zoom_go_through_the_first_screen(shown: Callable[..., Any]) -> None:
     page = shown(State.FAILED, width=1280).page
     page.locator(".first .wide .panel-plot").focus()
@@ -163,6 +186,22 @@ def test_without_scripts_the_numbers_are_a_table(
 
 
 @pytest.mark.slow
+def test_on_paper_rollouts_are_one_line_that_says_where_they_are(
+    made_record: Callable[..., RunRecord], tmp_path: Path, open_page: Callable[..., Any]
+) -> None:
+    run = summarise(made_record())
+    assert run.rollouts is not None
+    (tmp_path / "rollouts.html").write_text(render([run]), encoding="utf-8")
+    page = open_page((tmp_path / "rollouts.html").as_uri()).page
+    viewer, line = page.locator(".viewer"), page.locator(".viewer + p")
+    page.wait_for_selector(".viewer-list .viewer-row:not([hidden])")
+    assert (viewer.is_visible(), line.is_visible()) == (True, False)
+    page.emulate_media(media="print")
+    assert (viewer.is_visible(), line.is_visible()) == (False, True)
+    assert line.inner_text().startswith(run.rollouts.said)
+
+
+@pytest.mark.slow
 def test_on_paper_the_page_is_light_and_as_wide_as_paper(shown: Callable[..., Any]) -> None:
     page = shown(State.FAILED, width=1280, scheme="dark").page
     page.emulate_media(media="print", color_scheme="dark")
@@ -179,5 +218,10 @@ def test_on_paper_the_page_is_light_and_as_wide_as_paper(shown: Callable[..., An
     widths = page.evaluate(f"[...document.querySelectorAll('.first .uplot')].map({measure})")
     assert len(widths) == 5
     assert all(right <= 701 and abs(spare) <= 1 for right, spare in widths)
+    parted = page.evaluate(
+        "['h2', 'summary', 'p', 'figure', 'table'].map((one) => getComputedStyle(document."
+        "querySelector(`main ${one}`))).map(({breakInside, breakAfter}) => [breakInside, breakAfter])"
+    )
+    assert parted == [["auto", "avoid"]] * 2 + [["avoid", "auto"]] * 3
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(21, 24, 28)"

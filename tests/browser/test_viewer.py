@@ -109,7 +109,7 @@ def test_the_report_shows_what_it_holds(
 ) -> None:
     opened = report(scheme=scheme, width=width)
     page = opened.page
-    assert page.locator(".viewer-where").inner_text().endswith("of 100 here, 10,000 in the run")
+    assert page.locator(".viewer-where").inner_text().endswith("of 100 here, 10,000 in the log")
     assert (
         "100 of 10,000 completions: the newest groups"
         in page.locator(".viewer-note").last.inner_text()

@@ -12,6 +12,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.charts import POINTS, Chart, Line
 from groupwise.analysis.summary import Summary, summarise
@@ -295,6 +296,17 @@ def test_a_hostile_log_stays_text(made_record: Make) -> None:
     assert not set("\x00\x1b\u202e\u2066\ud800") & set(source)
     source.encode("utf-8")
     json.loads(taken_apart.scripts[0])
+
+
+def test_where_no_list_of_rollouts_is_drawn_a_line_says_where_they_are(page: str) -> None:
+    """On paper and without scripts; on a screen the list stands in its place."""
+    section = page[page.index("<h2>Rollouts</h2>") :]
+    section = section[: section.index("</section>")]
+    assert "<noscript>" not in section
+    says("pages/html/1", "".join(Page(section[section.index("<p") :]).texts))
+    css = re.findall(r"<style>(.*?)</style>", page, re.DOTALL)[0]
+    assert "@media screen{.viewer:not(:empty)+p{display:none}}" in css
+    assert "@media print{.viewer{display:none}}" in css
 
 
 def test_several_runs_make_one_page_with_a_table_that_leads_to_each(summary: Summary) -> None:

@@ -277,10 +277,11 @@ def _lines(text: str) -> str:
     )
 
 
-def held_rollouts(record: RunRecord, *, most: int = HELD) -> Held | None:
+def held_rollouts(record: RunRecord, *, most: int = HELD, spent: int | None = None) -> Held | None:
     """Choose the completions that a report holds; None where there are none.
 
-    The newest group, then the first of each view in turn.
+    The newest group, then the first of each view in turn. Where the run `spent` more rollouts than
+    the log has, both numbers are said.
     """
     rollouts = Rollouts(record)
     if not len(rollouts):
@@ -305,7 +306,19 @@ def held_rollouts(record: RunRecord, *, most: int = HELD) -> Held | None:
         if len(ids) == len(rollouts)
         else f"{len(ids)} of {whole}: {_said(views)}."
     )
-    return Held(choice, rollouts.counts, views, batch, rollouts.range)
+    return Held(
+        choice + _lacking(rollouts, record, spent), rollouts.counts, views, batch, rollouts.range
+    )
+
+
+def _lacking(rollouts: Rollouts, record: RunRecord, spent: int | None) -> str:
+    """Say how many rollouts of a run the log has, where it has not all."""
+    if spent is None or spent <= len(rollouts):
+        return ""
+    steps = record.steps["step"]
+    bare = int((~steps.is_in(rollouts.frame["step"].implode())).sum())
+    none = f"; {bare:,} of {count(len(steps), 'row')} have none" if bare else ""
+    return f" Of {spent:,} rollouts the log has {len(rollouts):,}{none}."
 
 
 _NAMES = {

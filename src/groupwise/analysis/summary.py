@@ -175,12 +175,12 @@ class ShownSignal:
         return float(earlier[-LAST:].mean()), f"before step {step:,.0f}"
 
     def came_from(self, step: float | None) -> str:
-        """Say from which level it came, and where it went first if it is elsewhere now."""
+        """Say from which level it came, and to which it went first if it is at another now."""
         value, when = self.before(step)
         sign = self.sign
         if sign is None or sign.after is None or self.written(sign.after) == self.written(self.now):
             return f"{self.written(value)} {when}"
-        return f"{self.written(value)} → {self.written(sign.after)} since step {sign.step:,}"
+        return f"now; {self.written(value)} {when}, then {self.written(sign.after)}"
 
     def written(self, value: float) -> str:
         """Write a value of it."""
@@ -369,10 +369,9 @@ def _tiles(
             if reward.rows > 1
             else f"step {reward.step_T[0]:,.0f}"
         )
-        value, when = (
-            (reward.before(None)[0], first) if level is None else (level, "from the judgement")
-        )
-        yield Tile("Start", reward.written(value), when)
+        start = reward.written(float(reward.value_T[: reward.rows].mean()))
+        value = start if level is None else reward.written(level)
+        yield Tile("Start", value, first if value == start else "level the judgement starts from")
         yield Tile(
             "Rows",
             f"{reward.value_T.size:,}",
@@ -588,6 +587,7 @@ def summarise(
         fitted = replace(fitted, outlook=None)
     groups, step = group_evidence(used), used.steps["step"]
     points, completions = room
+    spent = judgement.spent.rollouts if judgement.spent else None
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
     forecast = None if none_shown else forecast_chart(fitted, points=points)
@@ -602,7 +602,7 @@ def summarise(
         no_forecast=none_shown,
         group_size=group_size,
         stability=stability,
-        rollouts=held_rollouts(used, most=completions) if completions else None,
+        rollouts=held_rollouts(used, most=completions, spent=spent) if completions else None,
         replay=replay_of_rollouts(used),
         prompts=prompt_table(used) if completions else PromptTable(""),
         settings={

@@ -20,7 +20,9 @@ class Example:
 
 
 EXAMPLES = {
-    "healthy": Example("trl_run", "a TRL run that learns, with every completion"),
+    "healthy": Example(
+        "trl_run", "a TRL run that learns, with the completions of 285 of its 300 steps"
+    ),
     "failing": Example("runs/length_runaway", "a simulated run with runaway completion length"),
     "hacking": Example("runs/hacking_true_logged", "a simulated run whose true reward falls"),
     "verifier": Example(
@@ -55,6 +57,6 @@ def trl_run() -> Path:
     on the CPU.
 
     300 steps of 32 prompts with 8 completions each, logged at every step, evaluated every 20, with
-    every completion.
+    the completions of the 285 steps between: TRL overwrites those of a step with an evaluation.
     """
     return HOME / "trl_run"

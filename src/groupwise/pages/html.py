@@ -365,12 +365,14 @@ def _cost(judged: Judgement) -> Markup:
 
 
 def _rollouts(summary: Summary, path: str) -> Markup:
-    """Return the place of the completions, which the page's script shows."""
+    """Return the place of the completions, which the page's script shows, and a line in their
+    place on paper or without scripts.
+    """
     if summary.rollouts is None:
         return _NOTHING
-    unseen = f"{summary.rollouts.said} They are in the JSON of the page, and a script shows them."
-    without = tag("noscript", tag("p", unseen, class_="missing"))
-    return join((tag("div", data_viewer=f"{path}/rollouts", class_="viewer"), without))
+    unseen = f"{summary.rollouts.said} Open this page in a browser with scripts to read them."
+    viewer = tag("div", data_viewer=f"{path}/rollouts", class_="viewer")
+    return join((viewer, tag("p", unseen, class_="missing")))
 
 
 def _prompts(summary: Summary) -> Markup:
@@ -570,7 +572,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
     ]
     head = ["Run", "State", "Last step", "Now", "Peak", "Headline"]
     runs = table(head, rows, numbers={2, 3, 4}, unbroken={1})
-    return join((tag("h1", f"{len(summaries)} runs"), runs))
+    return join((tag("h1", f"{len(summaries)} runs"), tag("div", runs, class_="runs")))
 
 
 def _footer(provenance: JsonView) -> Markup:

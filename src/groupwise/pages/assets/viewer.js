@@ -154,7 +154,7 @@
       for (let k = 0; k < this.pool.length; k += 1) this.fill(this.pool[(first + k) % this.pool.length], k < most ? first + k : -1);
       const { scrollTop, clientHeight } = this.list, from = Math.floor(scrollTop / HEIGHT) + 1, to = Math.min(total, Math.ceil((scrollTop + clientHeight) / HEIGHT));
       const whole = this.source.about().counts[this.view] ?? 0;
-      words(this.where, total ? `${format(from)} to ${format(to)} of ${format(total)}${whole > total ? ` here, ${format(whole)} in the run` : ""}` : "none");
+      words(this.where, total ? `${format(from)} to ${format(to)} of ${format(total)}${whole > total ? ` here, ${format(whole)} in the log` : ""}` : "none");
       this.list.setAttribute("aria-activedescendant", `${this.name}-${this.chosen}`);
       this.tell();
     }

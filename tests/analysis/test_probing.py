@@ -599,6 +599,40 @@ def test_a_sample_that_lost_nothing_tells_of_grades_that_changed_alone() -> None
     assert resampled([["a", "b"]] * 8, 4, np.full(8, 0.3), -0.1).fact is None
 
 
+@each_case("weight", [0.1, 3.0, 10.0])
+def test_grades_in_other_units_are_those_of_the_log(weight: float) -> None:
+    high, low = weight * np.array(UP), weight * np.array(DOWN)
+    assert graded([*high], [*low], (UP, DOWN)).fact is Fact.ANSWERS_CHANGED
+    assert graded([*high], [*low], (UP, UP)).fact is Fact.GRADES_CHANGED
+    assert graded([*low], [*high], (DOWN, DOWN), rose=True).fact is Fact.GAIN_GONE
+
+
+def test_what_was_measured_names_a_cause_where_it_denies_all_rivals() -> None:
+    cause = Cause(Certainty.LIKELY, ("x",), keys=("verifier",), rivals=("harder_data",))
+    chances = weighed(cause, {Fact.SAMPLED_BY_REFERENCE})
+    assert max(chances, key=lambda key: chances[key]) == "never_synchronised"
+
+
+def test_an_answer_that_comes_again_is_that_of_its_step(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"step": t, "prompt": "1+1=", "completion": "2", "reward": t % 2, "logprobs": [-1.0 * t]}
+        for t in range(1, 41)
+    ]
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    record = run_record(log)
+    assert record.rollouts is not None
+    [last] = probing._raw_rows(record, record.rollouts.filter(pl.col("step") == 40))
+    assert last["logprobs"] == [-40.0]
+
+
+def test_a_flat_run_is_sampled_at_a_checkpoint_of_its_end() -> None:
+    rows = [{"step": t, "prompt_id": 0, "prompt": "p", "reward": 0.0} for t in range(120)]
+    record = replace(reward_of("stands"), rollouts=rollouts_table(rows))
+    with pytest.raises(InvalidArgumentError, match="of the last steps, from 89 on, got one from"):
+        run_probe(record, judge(record), "resample", ProbeOptions(64, model=Path("checkpoint-3")))
+
+
 def test_a_gain_that_the_function_sees_and_that_it_does_not() -> None:
     assert graded(DOWN, UP, (DOWN, UP), rose=True).fact is Fact.GAIN_STANDS
     assert graded(DOWN, UP, (DOWN, DOWN), rose=True).fact is Fact.GAIN_GONE

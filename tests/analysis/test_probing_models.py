@@ -284,8 +284,12 @@ def test_checkpoints_given_the_wrong_way_round_are_refused(
     words = [str(tmp_path / "run.jsonl"), "rescore"]
     error = refused(capsys, tmp_path, *words, "--model", str(early), "--reference", str(late))
     assert "expected --reference from before --model, got steps 9 and 3: swap them" in error
-    result = result_of(capsys, *words, "--model", str(late), "--reference", str(early))
+    near = late.rename(tmp_path / "checkpoint-12")
+    result = result_of(capsys, *words, "--model", str(near), "--reference", str(early))
     assert result["outcome"] == "SAMPLED_BY_REFERENCE"
+    far = near.rename(tmp_path / "checkpoint-500")
+    error = refused(capsys, tmp_path, *words, "--model", str(far), "--reference", str(early))
+    assert "got one of step 500: give that of step 12 or so" in error
 
 
 def test_a_first_policy_of_another_tokenizer_is_refused(
@@ -363,7 +367,7 @@ def test_a_prompt_sampled_again_shows_varied_answers_that_are_wrong(
     write_log(log, checkpoint)
     given = ["--model", str(checkpoint), "--set", "max_completion_length=6"]
     result = result_of(capsys, str(log), "resample", *given, "--function", "graders:wrong")
-    assert (result["outcome"], result["rollouts"]) == ("ANSWERS_VARIED", 64)
+    assert (result["outcome"], result["rollouts"]) == ("ANSWERS_VARIED", 128)
     again = result_of(capsys, str(log), "resample", *given, "--function", "graders:wrong")
     assert again["message"] == result["message"]
 

@@ -14,7 +14,7 @@ from tests.cli.asked import printed, refused
 from tests.conftest import make_record
 from tests.golden.sentences import says
 
-from groupwise.analysis.replay import LOG_LENGTHS, PROXY, UNKNOWN, replay_run
+from groupwise.analysis.replay import IN_PART, LOG_LENGTHS, PROXY, UNKNOWN, replay_run
 from groupwise.api.run import run_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice
@@ -189,6 +189,25 @@ def test_what_cannot_be_replayed_is_refused_in_one_line(
     torn = replace(run, rollouts=made(run.rollouts)) if callable(made) else made
     assert isinstance(torn, RunRecord)
     assert said in refused(capsys, "replay", str(torn.save(tmp_path / "run")))
+
+
+def test_groups_torn_in_a_file_are_refused_though_their_parts_are_of_one_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The size that the rows themselves say is no setting."""
+    path = tmp_path / "rollouts.jsonl"
+    laid_out(halves).with_columns(pl.lit("a").alias("completion")).write_ndjson(path)
+    assert "got 4 rollouts per prompt" in refused(capsys, "replay", str(path))
+    answer = printed(capsys, "replay", str(path), "--set", "group_size=4")
+    assert "mixed rewards" in answer["status"]
+
+
+def test_a_log_of_a_part_of_the_rollouts_says_so() -> None:
+    run = solved_run(group_size=4, prompts_per_step=64)
+    assert IN_PART not in replay_run(run).notes
+    assert run.rollouts is not None
+    part = replace(run, rollouts=run.rollouts.filter(pl.col("step") % 10 == 0))
+    assert IN_PART in replay_run(part).notes
 
 
 @each_case(

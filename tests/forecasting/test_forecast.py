@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -238,3 +239,10 @@ def test_without_bounds_no_band_leaves_the_line_through_the_range_of_the_rows() 
     assert ahead.high_S[0] <= most + 0.01
     assert ahead.high_S[1] <= most + (most - least) * 1.001
     assert ahead.low_S[1] >= least - (most - least) * 1.001
+
+
+@each_case("at", [np.int64(120), np.float32(120), np.array(120), 120, [120]])
+def test_a_single_time_may_be_any_number(at: Any) -> None:
+    time = np.arange(100)
+    curve = forecast(time, 0.5 + 0.01 * np.sin(time), at)
+    assert curve.time_S.tolist() == [120.0]

@@ -411,3 +411,13 @@ def test_a_line_of_two_numbers_is_no_row_of_verl() -> None:
     cells = " - actor/kl:0.5 - actor/entropy:0.1 - step:3"
     assert console._is_headless(f"pid 7{cells}")
     assert not console._is_headless(f"pid 7{cells.rpartition(' - ')[0]}")
+
+
+def test_a_mean_reward_stands_beside_its_smallest_and_largest(tmp_path: Path) -> None:
+    """A full stop behind a word is that of an abbreviation."""
+    line = "Iteration {}/50 min. reward: 0.000 max. reward: 1.000 mean reward: {:.3f}\n"
+    path = tmp_path / "train.log"
+    path.write_text("".join(line.format(at, at / 64) for at in range(1, 51)))
+    record = run_record(path)
+    reward = record.steps[record.column("reward")].to_list()
+    assert reward == pytest.approx([at / 64 for at in range(1, 51)], abs=1e-3)

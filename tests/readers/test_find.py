@@ -367,3 +367,11 @@ def test_a_folder_asks_only_readers_whose_mark_is_among_its_names(
     monkeypatch.setattr("groupwise.readers.READERS", [replace(offline, sniff=sniff)])
     assert best_reader(tmp_path) is None
     assert places == [tmp_path] * asked
+
+
+def test_logs_inside_the_checkpoints_of_a_run_are_no_runs(tmp_path: Path) -> None:
+    rows = "".join(json.dumps({"step": at, "reward": at / 32}) + "\n" for at in range(30))
+    for folder in (tmp_path, tmp_path / "checkpoint-10", tmp_path / "checkpoint-20"):
+        folder.mkdir(exist_ok=True)
+        (folder / "metrics.jsonl").write_text(rows)
+    assert len(run_record(tmp_path).steps) == 30

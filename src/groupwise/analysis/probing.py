@@ -50,6 +50,7 @@ _TELLS = 80  # characters of a text by which its tokens are known
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _EACH, _EACH_OF_LAST = 2, 16  # answers of each prompt, of before a fall and of the last steps
 _LONGEST = 256  # tokens of an answer where no setting says
+_FEWEST_BEHIND = 2.0  # updates; a checkpoint may be of one behind the row of its step
 _GIVE = "give checkpoints with the tokenizer of the sampler"
 _ROSE = {Learning.LEARNING, Learning.ROSE, Learning.ARRIVED, Learning.AT_TOP}
 _NEAR_STEPS = 10  # or all of so many steps, as of one step luck may be
@@ -161,8 +162,15 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
         raise InvalidArgumentError(
             f"expected --reference from before --model, got steps {begun:,} and {step:,}: swap them"
         )
-    nearest = rows if step is None else rows.sort((pl.col("step") - step - 1).abs())
-    rows = nearest.head(_NEAR * how.rollouts)
+    if step is not None:  # weights of another update sampled the others
+        away_N = np.abs(rows["step"].to_numpy() - step - 1)
+        if away_N.min() > 1:
+            nearest = rows["step"][int(away_N.argmin())] - 1
+            raise InvalidArgumentError(
+                "expected the checkpoint of a step whose completions are logged, got one of step "
+                f"{step:,}: give that of step {nearest:,} or so"
+            )
+        rows = rows.filter(away_N <= 1)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
     models = [load_language_model(path) for path in (how.model, how.reference) if path]
     logged = _tokens(models, rows, _raw_rows(record, rows))
@@ -183,7 +191,8 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     way, turns = None, [answer.turn_T for answer in fitting]
     if first:
         way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(*first, own, strict=True)]
-    shown = rescored(gap, way, turns, own, first=not begun)
+    ignored = _FEWEST_BEHIND / max(step - (begun or 0), 1) if step else 0.0
+    shown = rescored(gap, way, turns, own, first=not begun, ignored=ignored)
     return replace(shown, message=shown.message + left), len(gap)
 
 
@@ -313,6 +322,11 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
             f"from step {step:,}: give a later one"
         )
     asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
+    if not fell and step is not None and step < np.median(rows["step"]):
+        raise InvalidArgumentError(
+            f"expected a checkpoint of the last steps, from {asked['step'][0]:,} on, got one from "
+            f"step {step:,}: give a later one"
+        )
     prompts = asked.group_by("prompt", maintain_order=True).agg(
         pl.col(column).mean(), pl.col("^prompt_length$").first()
     )
@@ -391,6 +405,10 @@ def _sampled(
                 top_p=1.0,
                 max_new_tokens=longest,
                 pad_token_id=end_of(loaded),
+                min_p=None,
+                typical_p=1.0,
+                repetition_penalty=1.0,
+                no_repeat_ngram_size=0,
             )
         texts = loaded.tokenizer.batch_decode(out[:, length:], skip_special_tokens=True)
         answers |= {place: texts[each * row : each * (row + 1)] for row, place in enumerate(places)}
@@ -442,20 +460,26 @@ def _graded(
 def _raw_rows(
     record: RunRecord, rows: pl.DataFrame, data: Path | None = None, *, by_prompt: bool = False
 ) -> list[DataRow]:
-    """The row of each answer as its file has it, or that of its prompt, as in a file given."""
-    names = {"prompt": PROMPT_KEYS}
+    """The row of each answer as its file has it, of its step where rows name it, or that of its
+    prompt, as in a file given.
+    """
+    names, step_N = {"prompt": PROMPT_KEYS}, [None] * len(rows)
     if not (data or by_prompt):
-        names["completion"] = COMPLETION_KEYS
-    wanted, row_of = rows.select(*names).rows(), dict[tuple[Any, ...], DataRow]()
-    left = {*wanted}
+        names["completion"], step_N = COMPLETION_KEYS, rows["step"].to_list()
+    wanted = [*zip(step_N, *(rows[name] for name in names), strict=True)]
+    left, row_of = dict[tuple[Any, ...], set[Any]](), dict[tuple[Any, ...], DataRow]()
+    for step, *key in wanted:
+        left.setdefault(tuple(key), set()).add(step)
     files = [data] if data else [Path(source.path) for source in record.sources]
     for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
         texts = (next((row[key] for key in keys if row.get(key)), "") for keys in names.values())
-        key = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
-        if key in left:
-            left.remove(key)
-            row_of[key] = row
-        if not left:
+        written = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
+        own = row.get("step")
+        for step in {*left.get(written, ())}:
+            if step is None or own == step or not isinstance(own, int | float):
+                row_of[step, *written] = row
+                left[written].remove(step)
+        if not any(left.values()):
             break
     if data and not row_of:
         raise InvalidArgumentError(

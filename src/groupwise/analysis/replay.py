@@ -14,6 +14,7 @@ from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
 from groupwise.plain import Said, Words, frozen
+from groupwise.readers.rollouts import BY_GROUPS
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import log_completions
 from groupwise.wording import number, share_ranged
@@ -26,6 +27,10 @@ PROXY = (
 )
 _TORN = 0.05  # of groups, from which so many parts are no chance
 _MOST_GROUPS = 0.99  # of a size: a prompt may be drawn twice in a row of the log
+IN_PART = (
+    "A part of the rollouts is logged: what goes by the earlier groups of a prompt, such as "
+    "skipping, may have saved more."
+)
 LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's denominator."
 
 
@@ -115,7 +120,8 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         "and hides changes within a stretch."
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
-    notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
+    part = IN_PART if spent and 1.1 * made.rollouts < (spent.rollouts or 0) else ""
+    notes = (record.in_part, part, UNKNOWN, PROXY, dynamic, *made.notes, log)
     return RunReplay(made, spent, None, tuple(filter(None, notes)))
 
 
@@ -144,8 +150,9 @@ def logged_groups(record: RunRecord) -> LoggedGroups | None:
         prompt_N=None if named.null_count() else named.to_numpy(),
         tokens_N=outcomes["length"].to_numpy() if lengths else None,
     )
-    size, usual = record.config.value("group_size"), groups.counts.usual_size
-    if (size and usual < size) or _are_torn(groups, whole=size == usual):
+    setting, usual = record.config.group_size, groups.counts.usual_size
+    whole = setting.value == usual and setting.source != BY_GROUPS
+    if (setting.value and usual < setting.value) or _are_torn(groups, whole=whole):
         sizes = [f"{size:.0f}" for size in np.unique(groups.size_P)]
         came = " and ".join(sizes) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}"
         raise InsufficientDataError(

@@ -154,7 +154,7 @@ def _check(text: str) -> Check | None:
         return whole(*map(int, given))
     if name == "one_of":
         return one_of(*given)
-    return {"finite": finite, "positive": positive, "proportion": proportion}.get(name)
+    return {"": None, "finite": finite, "positive": positive, "proportion": proportion}[name]
 
 
 @cache

@@ -99,9 +99,10 @@ def _list(
         )
         # what trains knows its settings itself
         words = shlex.join(opened[:1] if trial.steps else opened)
-        way = f"log {trial.missing}" if trial.missing else trial.command.replace("RUN", words, 1)
+        command = trial.command
         for place, value in given.items():
-            way = way.replace(place, shlex.quote(str(value or place)))
+            command = command.replace(place, shlex.quote(str(value or place)))
+        way = f"log {trial.missing}" if trial.missing else command.replace("RUN", words, 1)
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
         for outcome in trial.outcomes:
             causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]

@@ -223,7 +223,10 @@ def weighed(cause: Cause, seen: Set[Fact]) -> dict[str, float]:
         spoken = [
             key for outcome in shown for key, chance in outcome.chances.items() if chance > 1 / 2
         ]
-        weight |= dict.fromkeys(_spoken_of(cause.rivals) or spoken, 1.0)
+        rivals = _spoken_of(cause.rivals)
+        if all(any(outcome.chance(key) < LEFT_OUT for outcome in shown) for key in rivals):
+            rivals = spoken  # those are denied too
+        weight |= dict.fromkeys(rivals, 1.0)
     is_weighed = False
     for outcome in shown:
         chances = {key: chance for key in weight if not math.isnan(chance := outcome.chance(key))}
@@ -334,6 +337,11 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
         )
     (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
     lost = was - then
+    agreeing = [side for side in (before_2N, after_2N) if _agrees(side, rose=rose)]
+    for side in agreeing[:1]:  # in the units of the log
+        logged, fresh = side.std(axis=1)
+        unit = np.array([[1.0], [logged / fresh if fresh > 0 else 1.0]])
+        before_2N, after_2N = before_2N * unit, after_2N * unit
     gap_of_before, gap_of_after = _gap(before_2N), _gap(after_2N)
     value = gap_of_after.value - gap_of_before.value
     half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
@@ -345,7 +353,7 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     fact, part = None, _HALF * lost
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
         message += "; equal grades show nothing: check that this reward function graded the log"
-    elif not _agrees(before_2N, rose=rose) and not _agrees(after_2N, rose=rose):
+    elif not agreeing:
         message += "; this function does not grade as the log does"
     else:
         if regained.low > max(part, 0.0):
@@ -404,6 +412,7 @@ def rescored(
     own: Sequence[Float] | None = None,
     *,
     first: bool = True,
+    ignored: float = 0.0,
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 
@@ -443,7 +452,8 @@ def rescored(
     kept = f"{message}, few tokens clearly below 0, and {mass:.3g} of the probability mass is kept"
     of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
     if warmth:
-        warmer = f"a temperature of about {1 / (1 + warmth):.2g} times the one assumed explains it"
+        times = 1 / max(1 + warmth, 0.01)
+        warmer = f"a temperature of about {times:.2g} times the one assumed explains it"
         of_a_part = Shown(None, f"{message}; {warmer}: give --set temperature=T", value)
     if way is None:
         unknown = f"{message}; give --reference FIRST to see which weights sampled"
@@ -463,13 +473,13 @@ def rescored(
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
     message += f"; the sampler is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
     fact = None
-    if slope > _CLEARLY * error and explained > (_WARMTH if warmth else _EXPLAINS):
+    if slope > max(_CLEARLY * error, ignored) and explained > (_WARMTH if warmth else _EXPLAINS):
         left = float(np.abs(gap_T - np.concatenate([*way])).mean())
         fact, beyond = _by_weights(slope, left, size, first=first)
         message += beyond
     elif of_a_part:
         return of_a_part
-    elif size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
+    elif size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS, ignored):
         fact = Fact.SAMPLED_ALIKE
     return Shown(fact, message, value)
 

@@ -489,6 +489,11 @@ class Components(Said):
         """What each independent block of prompts says."""
         return independent_rows(self.unseen)
 
+    @property
+    def vp_is_open(self) -> bool:
+        """Whether nothing bounds Vp but R/2: then no size is the best."""
+        return self.unseen.opens_vp
+
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
         return float(self.estimate_C[QUANTITIES.index(name)])
@@ -507,7 +512,7 @@ class Components(Said):
         1 + sqrt(R/Vp), through the interval of the ratio.
         """
         vp, r = self.vp.value, self.r.value
-        if self.prompts < 3 or self.unseen.opens_vp:
+        if self.prompts < 3 or self.vp_is_open:
             least = 1.0 if self.prompts < 3 else 1 + math.sqrt(2)  # Vp is at most R/2
             size = math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp)
             return Interval(size, min(least, size), math.inf, self.level)

@@ -341,9 +341,7 @@ def forecast(
     Source: derived by us; lab/docs/theory/fit.md.
     """
     check_level(level)
-    ahead = checked_shape(
-        "at_S", [at_S] if isinstance(at_S, int | float) else at_S, dimensions=1
-    ).astype(float)
+    ahead = checked_shape("at_S", np.atleast_1d(np.asarray(at_S)), dimensions=1).astype(float)
     if not (np.abs(ahead) <= LARGEST_VALUE).all():
         raise InvalidArgumentError("the times of a forecast have to be finite numbers")
     if rows < 1:

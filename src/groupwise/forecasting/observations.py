@@ -454,6 +454,11 @@ class Observations:
         return nodes, matrix
 
 
+def unit_nodes(order: int) -> Float:
+    """Nodes of the basis for a log of length 1, dense near the start."""
+    return _chebyshev(order)[0] ** 2
+
+
 @lru_cache(maxsize=8)
 def _chebyshev(order: int) -> tuple[Float, Float]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""

@@ -29,6 +29,7 @@ from groupwise.forecasting.observations import (
     noise_posterior,
     noise_shapes,
     rounding,
+    unit_nodes,
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
@@ -178,7 +179,9 @@ def coarse_minimum(products: Gram, whole: Box) -> Point:
     """
     counts = (22, 14) if len(whole.low) == 2 else (60,)
     points = whole.points(counts)
-    error = surface(whole.law, products, *whole.shapes(points)).error_Q.reshape(counts)
+    error = solved(
+        products, _coarse_decay(whole.law, products.nodes_K.size, counts)
+    ).error_Q.reshape(counts)
     if len(counts) == 1:
         return (float(points[0][error.argmin()]),)
     first, second = points[0][error.argmin(0), 0], points[1][0]
@@ -191,6 +194,17 @@ def coarse_minimum(products: Gram, whole: Box) -> Point:
         first = trial[error.argmin(0), np.arange(counts[1])]
     row = int(error.min(0).argmin())
     return float(first[row]), float(second[row])
+
+
+@lru_cache(maxsize=32)
+def _coarse_decay(law: Law, order: int, counts: tuple[int, ...]) -> Float:
+    """The decays of the coarse grid: the same for every log, since nodes and time scales both
+    count in its length.
+    """
+    whole = whole_box(law, 1.0)
+    return law.decay(
+        unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))
+    )
 
 
 # The step lengths to try: Gauss-Newton first, then a few standard errors along and across the

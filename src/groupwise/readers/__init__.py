@@ -435,15 +435,21 @@ def _in_file(path: Path, request: Request) -> Located:
 
 
 def _runs_in(folder: Path, below: int = 2) -> list[Path]:
-    """Return the runs in a folder and so many folders below it, beside a log without evaluations
-    and rollouts; of one log and one run, the run, or the log where both are files; else rollouts.
+    """Return the runs in a folder and so many folders below it, beside a log without checkpoints,
+    evaluations and rollouts; of one log and one run, the run, or the log where both are files; else
+    rollouts.
     """
     logs, inner = own_logs(logs_in(folder)), folders_in(folder, _MOST_FILES)
     runs = [
         run
         for run in _runs_among(inner, below - 1)
         if not (
-            logs and (is_evaluation(f"{run.relative_to(folder)}") or are_rollouts(best_reader(run)))
+            logs
+            and (
+                re.match(r"checkpoint|global_step", run.relative_to(folder).parts[0])
+                or is_evaluation(f"{run.relative_to(folder)}")
+                or are_rollouts(best_reader(run))
+            )
         )
     ]
     if len(logs) == len(runs) == 1:

@@ -1191,7 +1191,7 @@ class PrintedConsole(Console):
 @lru_cache(maxsize=4096)
 def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
-    name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+|^.*\. | (?:of|at|for|in)$", "", key)
+    name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+|^\d[\d.,/]{0,20}\. | (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
 
 

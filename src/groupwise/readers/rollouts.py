@@ -88,6 +88,9 @@ class Layout:
     verl: bool  # whether the rows are those of verl's rollout dump
 
 
+BY_GROUPS = "the groups of the rollouts"  # which say the group size
+
+
 def layout_of(rows: Iterable[DumpedRow], *, rewarded: bool = True) -> Layout | None:
     """Return where rows keep their texts, or None where most of them are no rollouts."""
     seen = [row for row in rows if isinstance(row, Mapping)]
@@ -1038,7 +1041,7 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: Notes) -> RunConfig
     if low != high:
         notes.append(f"the groups have {low} to {high} completions")
     elif stated is None and (low > 1 or _are_whole(rollouts)):
-        return config.with_settings({"group_size": low}, "the groups of the rollouts")
+        return config.with_settings({"group_size": low}, BY_GROUPS)
     elif stated is None:
         notes.append(
             "the file has one completion per prompt, but the advantages show that there were "

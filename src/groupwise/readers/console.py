@@ -8,8 +8,6 @@ is executed. Where a row has no step of its own, the progress bars printed aroun
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 import re
 from collections import Counter
@@ -50,12 +48,14 @@ from groupwise.readers.source import (
     HEAD,
     Notes,
     Peek,
+    PrintedRow,
     Tracebacks,
     bare,
     is_cut,
     json_in,
     lines_of,
     noted,
+    parse_row,
     sender_of,
     shown,
     start_of,
@@ -64,10 +64,8 @@ from groupwise.readers.source import (
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
 
-PrintedRow = dict[Any, Any]
 Numbers = dict[str, float]  # by name
 
-_NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
@@ -193,24 +191,6 @@ class Console(Feed):
                 place = int(np.searchsorted(self.store.number[rows], row, side="right"))
                 if place and row < last and rows[place - 1] in own:
                     yield words.format(steps[place - 1])
-
-
-def parse_row(text: str) -> PrintedRow | None:
-    """Return the row that a Python literal holds, or None."""
-    plain = bare(text)
-    if '"' not in plain and "\\" not in plain:
-        try:
-            # ten times as fast as literal_eval, which takes what is no JSON, such as None
-            row = json.loads(plain.replace("'", '"'))
-        except ValueError:
-            pass
-        else:
-            return row if isinstance(row, dict) else None
-    try:
-        row = ast.literal_eval(_NAN.sub("None", plain))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-    return row if isinstance(row, dict) else None
 
 
 def number_of(text: str) -> float | None:
@@ -816,11 +796,12 @@ _OTHER_STEP = re.compile(
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
     rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?\.?(?=$|[|,;\s)±])"
+    r"(?!\s?/\s?-)"  # two counts, of what is above and below zero
 )
-# Mean and standard deviation behind one name, as mlx-lm-lora prints them.
+# Mean and standard deviation behind one name, as mlx-lm-lora and MLX-GRPO print them.
 _MOMENTS = re.compile(
-    rf"([A-Za-z][\w/.@ ]{{0,80}}?):\s{{1,9}}(?:μ|mean)=({_NUMBER}), (?:σ|std)=({_NUMBER})"
-    r"(?:, cov=[\d.]{1,9}%)?"
+    rf"([A-Za-z][\w/.@ ]{{0,80}}?)(?::\s{{1,9}}(?:μ|mean)=| - Mean: )({_NUMBER}), "
+    rf"(?:σ=|std=|Std: )({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
 )
 _SPACED = re.compile(
     rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
@@ -864,7 +845,7 @@ _KNOWN = re.compile(
     r"(?i)\b(mean |avg |average |total "
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
 )
-_REWARD = re.compile(r"(?i)reward|score|return|accuracy|success")
+_REWARD = re.compile(r"(?i)(?<!policy )reward|score|return|accuracy|success")
 # Names of a row of training: a reward, and what its update did.
 _UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
 _SETTING = re.compile(
@@ -904,15 +885,17 @@ class PrintedConsole(Console):
         self._stated: JsonObject = {}
         self._shares: list[str] = []
         self._bars = 0  # rows of bars alone
-        self._is_listed = False  # rewards stand below steps: a bar without them is another clock
+        # counters of steps with rewards: a bar without them is another clock
+        self._lists: set[str] = set()
         self._counter = ""  # what the last step that a line named is called
         self._header: list[str] = []  # the names above a table of numbers
+        self._is_headed = False  # whether the step of the block begins its line
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(sender_of(line)[1] if "pid=" in line else line)
-        if "std=" in line or "μ=" in line:
+        if "std=" in line or "μ=" in line or " - Mean: " in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
             line = _PLACE.sub("", line)
@@ -930,21 +913,30 @@ class PrintedConsole(Console):
         if step is None or (is_of_heading and (step[5] or len(self._block) == 1)):
             self._below(line)
             return
-        pairs = self._around(line, step)
-        if is_worded and not pairs and self._is_listed and not self._is_worded:
+        pairs, counter = self._around(line, step), re.sub(r"[\W\d]", "", step[0]).lower()
+        if (
+            is_worded
+            and not pairs
+            and self._lists
+            and not self._is_worded
+            and (counter not in self._lists)
+        ):
             return  # the text of a completion among rows of another counter
+        begins = _begins(line, step)
+        if not pairs and not begins and self._block and self._is_headed:
+            return  # words below a heading that stands alone
         self._is_worded = is_worded
         evaluates = _EVALUATION.search(line, 0, step.end()) or _EVALUATION_BEHIND.match(
             line, step.end()
         )
-        if evaluates and not is_worded and not self._is_listed:
+        if evaluates and not is_worded and not self._lists:
             return  # the counter of an evaluation
         if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
         if not pairs and _SAMPLE.search(line):
             return
-        self._counter = re.sub(r"[\W\d]", "", step[0]).lower()
+        self._counter, self._is_headed = counter, begins
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
             self.finish()
@@ -1094,11 +1086,11 @@ class PrintedConsole(Console):
         if not self._block and not self._bar:
             self._heads = []
             return
-        if not self._is_listed and any(_REWARD.search(name) for name in self._block):
-            self._is_listed = True
-            if self._bars == self.store.count:  # which came before the first reward
+        if any(_REWARD.search(name) for name in self._block):
+            if not self._lists and self._bars == self.store.count:  # before the first reward
                 self.store = RowStore()
-        is_clock = self._is_listed and not any(_REWARD.search(name) for name in self._bar)
+            self._lists.add(self._counter)
+        is_clock = bool(self._lists) and not any(_REWARD.search(name) for name in self._bar)
         for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)

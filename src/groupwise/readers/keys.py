@@ -162,6 +162,8 @@ _OF_TRL = vocabulary("of_trl")
 _NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
+# MLX-GRPO's name of what its update maximises, which is no reward.
+_OBJECTIVE = re.compile(r"policy[_ ]rewards?(?![^\W_])")
 _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
@@ -512,6 +514,7 @@ def _bare(name: str) -> str:
     name = re.sub(r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)", "", name).replace(
         "%", " percent"
     )
+    name = _OBJECTIVE.sub("surrogate", name)
     words = [word for word in re.split(r"[^a-z0-9@]+", name) if word]
     # a mean of tokens is a length, their number is none
     aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE

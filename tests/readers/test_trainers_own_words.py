@@ -1,0 +1,79 @@
+"""What trainers print and name in ways of their own, each beside what looks alike and is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.cases import each_case
+
+from groupwise.readers import run_record
+from groupwise.record.run import RunRecord
+
+REWARDS = [0.25 + at / 64 for at in range(24)]
+
+
+def printed(tmp_path: Path, line: Callable[[int], str]) -> RunRecord:
+    """Return the record of a console log with the lines of 24 steps."""
+    (tmp_path / "run.log").write_text("".join(f"{line(at)}\n" for at in range(len(REWARDS))))
+    return run_record(tmp_path / "run.log")
+
+
+def logged(tmp_path: Path, **values: Callable[[int], float]) -> RunRecord:
+    """Return the record of a log of JSON lines with keys whose `__` stands for a slash."""
+    rows = [
+        {"step": at} | {key.replace("__", "/"): value(at) for key, value in values.items()}
+        for at in range(len(REWARDS))
+    ]
+    (tmp_path / "run.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return run_record(tmp_path / "run.jsonl")
+
+
+def rewards(record: RunRecord) -> list[float]:
+    """Return the reward of each step."""
+    values: list[float] = record.steps[record.column("reward")].to_list()
+    return values
+
+
+@each_case("key", ["policy_reward", "train__policy_reward", "policy_reward_mean", "Policy Reward"])
+def test_the_objective_of_the_policy_is_no_reward(key: str, tmp_path: Path) -> None:
+    values = {key: lambda at: 0.001 * (at % 3), "reward_mean": REWARDS.__getitem__}
+    assert rewards(logged(tmp_path, **values)) == REWARDS
+    assert not [item for item in logged(tmp_path, **values).meanings if "olicy" in item.column]
+
+
+@each_case("key", ["policy__mean_reward", "rollout_reward", "policy__rollout_reward"])
+def test_a_reward_of_the_policy_or_its_rollouts_is_the_reward(key: str, tmp_path: Path) -> None:
+    assert rewards(logged(tmp_path, **{key: REWARDS.__getitem__})) == REWARDS
+
+
+def test_a_heading_lists_the_mean_and_spread_of_rewards(tmp_path: Path) -> None:
+    """As MLX-GRPO prints them: the question of the sample names a step, and so does the last
+    line.
+    """
+    record = printed(
+        tmp_path,
+        lambda at: (
+            f"{'=' * 60}\nTraining step {at + 1}\n{'=' * 60}\nWhat is step 12: 3?\n"
+            f"Rewards - Mean: {REWARDS[at]:.6f}, Std: 0.400\n"
+            "Advantages - Mean: 0.000, Std: 1.000\n--- Sample Response (Reward: 1.250) ---\n"
+            f"Epoch 0, Batch {at + 1}/99, Loss: 0.01, Policy Reward: 0.0003, KL: 0.01"
+        ),
+    )
+    assert rewards(record) == REWARDS
+    assert record.steps["step"].to_list() == list(range(1, 25))
+    assert record.steps["Rewards std"].to_list() == [0.4] * 24
+
+
+@each_case("counts", ["+33 / -31", "+33/-31"])
+def test_counts_above_and_below_zero_are_no_mean(counts: str, tmp_path: Path) -> None:
+    def line(text: str) -> Callable[[int], str]:
+        return lambda at: f"Step {at}/24\n  Reward: {REWARDS[at]}, Loss: 0.1\n  {text}, Kl: 0.1"
+
+    record = printed(tmp_path, line(f"Advantages: {counts}"))
+    assert "Advantages" not in record.metrics()
+    for mean in ("0.25 / 1.0", "0.25", "-0.25 / 2"):
+        record = printed(tmp_path, line(f"Advantages: {mean}"))
+        assert abs(record.steps["Advantages"][3]) == pytest.approx(0.25)

@@ -77,3 +77,40 @@ def test_counts_above_and_below_zero_are_no_mean(counts: str, tmp_path: Path) ->
     for mean in ("0.25 / 1.0", "0.25", "-0.25 / 2"):
         record = printed(tmp_path, line(f"Advantages: {mean}"))
         assert abs(record.steps["Advantages"][3]) == pytest.approx(0.25)
+
+
+@each_case("evaluation", ["eval reward: 0.5 | eval length: 301.2", "Test | Reward: 0.5"])
+def test_a_printed_evaluation_is_not_the_reward_of_training(
+    evaluation: str, tmp_path: Path
+) -> None:
+    line = "Epoch: 1/1 | Step: {}/24 | Actor Loss: 0.01 | KL: {}{}"
+    ends = dict.fromkeys(range(5, 24, 6), f"\n{evaluation}")
+    record = printed(tmp_path, lambda at: line.format(at, at / 64, ends.get(at, "")))
+    assert not [item for item in record.meanings if item.quantity == "reward"]
+    reward = "Epoch: 1/1 | Step: {} | Reward: {}{}"
+    record = printed(tmp_path, lambda at: reward.format(at, REWARDS[at], ends.get(at, "")))
+    assert rewards(record) == REWARDS
+
+
+def test_a_line_that_shares_no_metric_with_the_rows_counts_no_steps(tmp_path: Path) -> None:
+    """As DeepSpeed prints its own every ten steps, which it counts from 1."""
+
+    def line(at: int, other: str) -> str:
+        before = f"[12:00:01] [Rank 0] step={at + 1}, {other}, lr=[9.65e-06, 9.65e-06]\n"
+        row = f"Epoch: 1/1 | Step: {at}/24 | Reward: {REWARDS[at]} | KL: 0.1"
+        return (before if at % 10 == 9 else "") + row
+
+    record = printed(tmp_path, lambda at: line(at, "skipped=0"))
+    assert rewards(record) == REWARDS
+    assert record.steps["step"].to_list() == list(range(24))
+    assert not any("restarted" in note for note in record.notes)
+    record = printed(tmp_path, lambda at: line(at, "reward=0.0"))  # shares one: a restart
+    assert any("restarted" in note for note in record.notes)
+
+
+def test_lines_of_other_metrics_keep_their_own_steps(tmp_path: Path) -> None:
+    record = printed(
+        tmp_path,
+        lambda at: f"step {at} | memory: {at}" + (f"\nstep {at} | reward={at}" * (at % 4 == 0)),
+    )
+    assert record.steps["memory"].to_list() == list(range(24))

@@ -30,7 +30,15 @@ from groupwise.readers.assemble import (
     encoding_notes,
 )
 from groupwise.readers.configs import VERL_DUMP, Stated, VerlSettings, number_in
-from groupwise.readers.progress_bars import COUNTED, Bars, Printed, by_turns, printed_steps
+from groupwise.readers.progress_bars import (
+    COUNTED,
+    Bars,
+    Printed,
+    by_turns,
+    on_one_clock,
+    printed_steps,
+    within_steps,
+)
 from groupwise.readers.rows import (
     KIND_KEYS,
     STEP_KEYS,
@@ -857,7 +865,6 @@ _COUNTS = frozenset(vocabulary("count"))
 _SIDE_BY_SIDE = 3  # edges of a line of a panel whose cells are pairs by themselves
 _WRAPPED = 4000  # characters of a panel's line that are kept for the next
 _SCAN_LINES = 4000
-_APART = 0.1  # of rows of another counter that are not between the steps around them, at most
 _OF_A_PART = "of a part/"  # in front of what a line says of one prompt of a step
 
 
@@ -1176,7 +1183,9 @@ class PrintedConsole(Console):
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
-        store = _whole(_on_one_clock(self.store, notes))
+        names = self.store.names()
+        store = within_steps(self.store, [*filter(_KNOWN.search, names)], notes)
+        store = _whole(on_one_clock(store, [*filter(_REWARD.search, names)], notes))
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
 
 
@@ -1185,27 +1194,6 @@ def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
     name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+|^.*\. | (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
-
-
-def _on_one_clock(store: RowStore, notes: Notes) -> RowStore:
-    """Return rows with one count of steps: where another counter than the rewards' keeps another
-    time, its rows have the step of the reward before them, or behind where they come first.
-    """
-    marks, step = store.marks.get("counter", {}), store.dense("step")
-    counter = np.array([marks.get(row, "") for row in range(store.count)])
-    rewarded = holding(store, [*filter(_REWARD.search, store.names())])
-    main = np.isin(counter, counter[rewarded]) | ~rewarded.any()
-    other = (counter != "") & ~main
-    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
-    low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
-    apart = other & ((low - 1 > step) | (step > high + 1))
-    if apart.sum() <= _APART * other.sum():
-        return store
-    notes.append("rows that count by another name have the step of the row with a reward by them")
-    store = store.placed(np.arange(store.count))
-    nearest = high if other[: main.argmax()].any() else low
-    store.set_column("step", np.where(other, nearest, step))
-    return store
 
 
 def _whole(store: RowStore) -> RowStore:

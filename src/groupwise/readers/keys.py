@@ -332,7 +332,7 @@ def _names_task(key: str) -> bool:
 
 def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward where the log calls nothing so: its only reward
-    function, a success, else the held-out reward.
+    function, else a success; the reward of an evaluation never is.
     """
     meanings = _with_score(columns, meanings)
     rewards = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward")}
@@ -355,8 +355,7 @@ def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
                 ambiguous=True,
             ),
         )
-    text = "held-out reward, used as the reward because it is the only one in the log"
-    return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
+    return meanings
 
 
 def _with_score(columns: Columns, meanings: Meanings) -> Meanings:

@@ -114,3 +114,54 @@ def test_lines_of_other_metrics_keep_their_own_steps(tmp_path: Path) -> None:
         lambda at: f"step {at} | memory: {at}" + (f"\nstep {at} | reward={at}" * (at % 4 == 0)),
     )
     assert record.steps["memory"].to_list() == list(range(24))
+
+
+ROWS = {
+    "names in rooms": "{{'step': {at}, 'train/loss': 0.1, 'train/reward': {reward}}}",
+    "behind a word": "Metrics: {{'loss': 0.1, 'reward': {reward}}}",
+    "behind a logger and a word": (
+        "2026-01-01 10:00:00,123 - INFO - Metrics: {{'loss': 0.1, 'reward': {reward}}}"
+    ),
+    "behind words": (  # as nano-aha prints them
+        "KEY METRICS: {{'train/rewards': np.float64({reward}), 'train/kl': np.float64(0.1)}}"
+    ),
+}
+
+
+@each_case("row", ROWS.values())
+def test_a_printed_dictionary_is_a_row_by_the_names_that_json_lines_have(
+    row: str, tmp_path: Path
+) -> None:
+    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
+    assert rewards(record) == REWARDS
+
+
+@each_case(
+    "line",
+    [
+        "{{'step': {at}, 'train/lr': 0.1, 'cache/hits': 3}}",
+        "{{'step': {at}, 'eval/reward': 0.9}}",
+        "I print {{'loss': 0.1, 'reward': 0.9}}",
+        "The metrics: {{'loss': 0.1, 'train/reward': 0.9}} are fine",
+    ],
+)
+def test_a_dictionary_without_a_result_or_within_a_text_is_no_row(
+    line: str, tmp_path: Path
+) -> None:
+    row = f"{ROWS['behind a word']}\n{line}"
+    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
+    assert rewards(record) == REWARDS
+
+
+@each_case("begin", [0, 1])
+def test_a_progress_bar_at_0_is_a_position(begin: int, tmp_path: Path) -> None:
+    """As Open-Reasoner-Zero prints a row before its bar moves; one that has no bar stays out."""
+    bar = "Episode [1/20]: {:3d}%|#  | {}/24 [00:21<10:09, 21.04s/it]\n"
+    record = printed(
+        tmp_path,
+        lambda at: (
+            bar.format(4 * at, at) * (at >= begin)
+            + f"{{'policy_loss': 0.1, 'reward': {REWARDS[at]}}}"
+        ),
+    )
+    assert record.steps["step"].to_list() == list(range(begin, 24))

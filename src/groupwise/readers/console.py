@@ -30,6 +30,7 @@ from groupwise.readers.assemble import (
     encoding_notes,
 )
 from groupwise.readers.configs import VERL_DUMP, Stated, VerlSettings, number_in
+from groupwise.readers.keys import quantity_named
 from groupwise.readers.progress_bars import (
     COUNTED,
     Bars,
@@ -237,7 +238,7 @@ _SAID = re.compile(
     r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})"
 )
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
-_MARKS = frozenset({"loss", "reward", "policy_loss", "actor/rewards"})
+_MARKS = frozenset({"loss", "reward"})  # quantities, of which a row of training names one
 _MOST_TITLES = 1000
 _MOST_RUNS = 16
 _MOST_BARS = 16
@@ -258,6 +259,7 @@ _AROUND = re.compile(
     r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ "
     r"_])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
     r"|\beval_metrics\b)"
+    r"|\b(?:[A-Za-z]{1,20} )?(?i:metrics|stats|statistics|logs?):(?=\s*$)"  # what the row holds
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
 _TRAINERS_KEY = re.compile(
@@ -266,6 +268,7 @@ _TRAINERS_KEY = re.compile(
     r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr"
     r"|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
 )
+_MARK_IN_ROW = re.compile(r"'(?:[\w/ ]{0,40}[ /_])?(?:\w*loss|rewards?)(?:[/_]mean)?':")
 _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
 _OPEN = re.compile(
     r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)"
@@ -397,13 +400,13 @@ class TrlConsole(Console):
         if not alone and (
             row is None or sum(_TRAINERS_KEY.fullmatch(str(key)) is not None for key in row) < 3
         ):
-            self._embedded += row is not None and bool(_MARKS & set(row))
+            self._embedded += row is not None and bool(_MARKS & _quantities(row))
         elif row is None:
             self.damaged += 1
         elif is_summary(row):
             self._summaries += 1
             self._ended = self.store.read
-        elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
+        elif _MARKS & _quantities(row) or any(str(key).startswith("eval_") for key in row):
             if self._shape is None or not self._is_cut:
                 self._shape = _shape(tuple(row))
             self.store.add(row)
@@ -471,6 +474,11 @@ class TrlConsole(Console):
         )
 
 
+def _quantities(row: Iterable[Any]) -> set[str]:
+    """Return the quantities of training that the keys of a row name."""
+    return {quantity_named(str(key)) for key in row}
+
+
 @lru_cache(maxsize=1024)
 def _shape(keys: tuple[Any, ...]) -> frozenset[str]:
     """Return the keys of a row; one object for the rows that have the same."""
@@ -526,8 +534,9 @@ def sniff_trl(seen: Peek) -> float:
     """Return the confidence that the file holds rows as TRL prints them, amid progress bars."""
     if seen.text[:1] in "[{" and "\n" not in seen.text:
         return 0.0
-    if _TRL_ROW.search(seen.text) and re.search(r"'(?:\w*loss|reward)'", seen.text):
-        return 0.7
+    if _TRL_ROW.search(seen.text) and _MARK_IN_ROW.search(seen.text):
+        # a dictionary of longer names may stand behind the step of another loop
+        return 0.7 if re.search(r"'(?:\w*loss|reward)'", seen.text) else 0.5
     printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
     return 0.35 if printed or _BAR.search(seen.text) else 0.05
 

@@ -678,6 +678,13 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     return None
 
 
+@cache
+def quantity_named(key: str) -> str:
+    """Return the quantity of training that a key names in a log of an unknown program, or ""."""
+    name, evaluated = _evaluated(snake(key))
+    return "" if evaluated else _named(name) or ""
+
+
 def _named(name: str) -> str | None:
     """Return the quantity that a key names; a share of groups is one, whoever counts them."""
     bare, last = _bare(name), _bare(name.rpartition("/")[2])

@@ -112,7 +112,7 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     if total is not None and total in follows:
         lengths.add(total)
     latest = (
-        next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
+        next((seen[length] for length in reversed(seen) if length in lengths), -1) for seen in bars
     )
     return floats(list(latest))
 
@@ -174,7 +174,8 @@ def _between(at: Float, own: Flags) -> Float | None:
         placed[numbered[restart] + 1 : numbered[restart + 1]] = math.nan
     early, late = lost[lost < numbered[0]], lost[lost > numbered[-1]]
     guess = at[numbered[0]] - spacing * (numbered[0] - early)
-    placed[early] = np.where(guess > 0, guess, math.nan)
+    # a bar at 0 is a position, too
+    placed[early] = np.where(guess >= (at[early] < 0), guess, math.nan)
     placed[late] = at[numbered[-1]] + spacing * (late - numbered[-1])
     return placed
 

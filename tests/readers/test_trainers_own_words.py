@@ -10,6 +10,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.readers import run_record
+from groupwise.readers.keys import quantity_named
 from groupwise.record.run import RunRecord
 
 REWARDS = [0.25 + at / 64 for at in range(24)]
@@ -165,3 +166,36 @@ def test_a_progress_bar_at_0_is_a_position(begin: int, tmp_path: Path) -> None:
         ),
     )
     assert record.steps["step"].to_list() == list(range(begin, 24))
+
+
+@each_case(
+    ("key", "quantity"),
+    [
+        ("rollout_info/ep_rew", "reward"),  # RL4LMs
+        ("rollout_info/ep_lens", "completion_length"),
+        ("rollout_info/kl_div_mean", "kl"),
+        ("buffer/reward_mean", "reward"),  # TorchRL
+        ("buffer/seq_length_mean", "sequence_length"),
+        ("train/kl_penalty", "kl"),  # nano-aha
+        ("gradnorm", "gradient_norm"),
+        ("l2_norm/grad/global", "gradient_norm"),  # Compose RL
+        ("loss/train/gen/cur_seq_entropy", "entropy"),
+        ("Average reward score", "reward"),  # DeepSpeed-Chat
+        ("buffer/reward_max", ""),
+        ("rollout_info/ep_count", ""),
+        ("train/kl_penalty_coef", ""),
+        ("l2_norm/param/global", ""),
+        ("seq_entropy_target", ""),
+        ("reward_score_std", ""),
+        ("eval/reward score", ""),
+    ],
+)
+def test_keys_of_trainers_mean_what_their_sources_say(key: str, quantity: str) -> None:
+    assert quantity_named(key) == quantity
+
+
+def test_a_score_of_the_reward_is_no_score_of_the_task(tmp_path: Path) -> None:
+    values = {"Average reward score": REWARDS.__getitem__, "task_score": lambda at: 0.1 * (at % 3)}
+    record = logged(tmp_path, **values)
+    assert rewards(record) == REWARDS
+    assert record.column("task_score") == "task_score"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.cases import each_case
 
+from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
 from groupwise.readers.keys import quantity_named
 from groupwise.record.run import RunRecord
@@ -199,3 +200,41 @@ def test_a_score_of_the_reward_is_no_score_of_the_task(tmp_path: Path) -> None:
     record = logged(tmp_path, **values)
     assert rewards(record) == REWARDS
     assert record.column("task_score") == "task_score"
+
+
+FORMS = {
+    "a logger": "12:00:01 | INFO | avg_raw_rewards: {reward}, avg_kl: 0.01, avg_response_length: 9.5",
+    "blanks": "Avg Reward: {reward}    Avg Correctness: 0.2    Avg Format: 0.5",
+    "a box": (  # as the code of the RLHF book prints it
+        "───── {at}/5000 (0.3%) ─────\n╭── Rollout Results ──╮\n"
+        "│ Avg Reward: {reward}    Avg Correctness: 0.1 │\n╰──╯\n╭── Sample ──╮\n"
+        "│  Question:     Count   │\n│  Completion:   s: 1, reward: 5, step 9 │\n╰──╯"
+    ),
+}
+
+
+@each_case("form", FORMS.values())
+def test_mean_rewards_without_a_step_are_rows_once_their_form_recurs(
+    form: str, tmp_path: Path
+) -> None:
+    record = printed(tmp_path, lambda at: form.format(at=at, reward=REWARDS[at]))
+    assert rewards(record) == REWARDS
+    assert record.steps["step"].to_list() == list(range(1, 25))
+    assert not any("name a reward" in note for note in record.notes)
+    with pytest.raises(UnreadableRunError, match="got none"):
+        printed(tmp_path, lambda at: form.format(at=at, reward=0.5) if at < 19 else "")
+
+
+@each_case(
+    "line",
+    [
+        "reward: {reward}, length: 120",  # of a completion
+        "mean reward: {reward}",
+        "avg_length: {reward}, avg_time: 0.1",
+        "eval: avg_reward: {reward}, avg_length: 9.5",
+        "prompt {at} | avg_reward: {reward}, avg_length: 9.5",
+    ],
+)
+def test_what_is_no_mean_reward_of_a_step_is_no_row_without_one(line: str, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match="got none"):
+        printed(tmp_path, lambda at: line.format(at=at, reward=REWARDS[at]))

@@ -36,6 +36,7 @@ from groupwise.readers.progress_bars import (
     Bars,
     Printed,
     by_turns,
+    of_whole_steps,
     on_one_clock,
     printed_steps,
     within_steps,
@@ -64,6 +65,7 @@ from groupwise.readers.source import (
     json_in,
     lines_of,
     noted,
+    number_of,
     parse_row,
     sender_of,
     shown,
@@ -200,14 +202,6 @@ class Console(Feed):
                 place = int(np.searchsorted(self.store.number[rows], row, side="right"))
                 if place and row < last and rows[place - 1] in own:
                     yield words.format(steps[place - 1])
-
-
-def number_of(text: str) -> float | None:
-    """Return the number that a printed value holds; None for a text."""
-    try:
-        return float(bare(text))
-    except ValueError:
-        return None
 
 
 # TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
@@ -865,6 +859,8 @@ _KNOWN = re.compile(
 _REWARD = re.compile(r"(?i)(?<!policy )reward|score|return|accuracy|success")
 # Names of a row of training: a reward, and what its update did.
 _UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
+_MEAN = re.compile(r"(?i)(?<![a-z])(?:mean|avg|average)(?![a-z])")
+_RECURS = 20  # rows of one form, from which on they are counted
 _SETTING = re.compile(
     r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
     r"|G)=([^\s|,]{1,100})"
@@ -895,6 +891,7 @@ class PrintedConsole(Console):
         self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
         # the last epoch, where epochs are the steps so far; NaN once they cannot be
         self._by_epoch = -1.0
+        self._waiting: list[Numbers] = []  # rows that are counted once their form recurs
         self._ordered = 0  # rows that are counted because no line names a step or an epoch
         # the epoch, its last step, and the steps of the epochs before it
         self._epoch = self._last = self._before = 0.0
@@ -911,7 +908,7 @@ class PrintedConsole(Console):
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(sender_of(line)[1] if "pid=" in line else line)
-        if "std=" in line or "μ=" in line or " - Mean: " in line:
+        if "σ=" in line or "td" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
             line = _PLACE.sub("", line)
@@ -966,23 +963,42 @@ class PrintedConsole(Console):
 
     def _counted_row(self, line: str) -> None:
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
-        comes again; else a row with a reward and what its update did, counted.
+        comes again; else one that is counted.
         """
         epoch = _EPOCH.search(line) if "poch" in line.lower() else None
         if epoch and _begins(line, epoch):
             pairs, number = self._around(line, epoch), float(epoch[1])
-            fits = not self._ordered and any(map(_KNOWN.search, pairs))
-        else:
-            pairs = self._pairs(line) if _UPDATED.match(line) else {}
-            number = self._ordered + 1.0
-            fits = bool(_UPDATED.match(" ".join(pairs))) and not _EVALUATION.search(line)
-            fits &= self._ordered > 0 or self._by_epoch < 0
-            self._ordered += fits
-        if fits and number > self._by_epoch:
-            self._by_epoch = number
-            self.store.add({"step": number} | pairs)
-        elif fits and self._by_epoch >= 0:
-            self.store, self._by_epoch = RowStore(), math.nan
+            if self._ordered or not any(map(_KNOWN.search, pairs)):
+                return
+            if number > self._by_epoch:
+                self._by_epoch = number
+                self.store.add({"step": number} | pairs)
+            elif self._by_epoch >= 0:
+                self.store, self._by_epoch = RowStore(), math.nan
+        elif "eward" in line and not _EVALUATION.search(line):
+            self._count(self._pairs(line))
+
+    def _count(self, pairs: Numbers) -> None:
+        """Keep a row that nothing numbers: a reward and what its update did, or a mean reward
+        beside others, which a completion has not, in a form that recurs.
+        """
+        if not self._ordered and not self._by_epoch < 0:
+            return
+        rows = [pairs]
+        if not _UPDATED.match(" ".join(pairs)):
+            means = _quantities(filter(_MEAN.search, pairs))
+            form = next(iter(self._waiting), pairs).keys()
+            if len(pairs) < 2 or "reward" not in means or pairs.keys() != form:
+                return
+            if len(self._waiting) < _RECURS:
+                self._waiting += [pairs] * (not self._ordered)
+                if len(self._waiting) < _RECURS:
+                    return
+                rows, self._behind = self._waiting, 0
+        for row in rows:
+            self._ordered += 1
+            self._by_epoch = float(self._ordered)
+            self.store.add({"step": self._by_epoch} | row)
 
     def _keep(self, row: PrintedRow | JsonView) -> None:
         """Keep a row that names its step; those of epochs, and those that are counted, are none
@@ -1065,6 +1081,8 @@ class PrintedConsole(Console):
             ]
             if steps:
                 self._keep({"step": steps[0]} | self._panel)
+            else:
+                self._count(self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             inner = line.strip(" │┃")
@@ -1075,7 +1093,7 @@ class PrintedConsole(Console):
                 self._indent = line.index(inner)
             self._category, self._wrapped = category, rest
             pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
-            if line.count("│") > _SIDE_BY_SIDE:
+            if line.count("│") > _SIDE_BY_SIDE or _PAIR.search(category):
                 pairs, front = self._pairs(line.replace("│", "|")), ""
                 named = _STEP.search(line)
                 self._panel |= {"step": float(named[1])} if named and named[1] else {}
@@ -1194,7 +1212,8 @@ class PrintedConsole(Console):
         stated: Stated = ((self._stated, "the printed output"),)
         names = self.store.names()
         store = within_steps(self.store, [*filter(_KNOWN.search, names)], notes)
-        store = _whole(on_one_clock(store, [*filter(_REWARD.search, names)], notes))
+        store = on_one_clock(store, [*filter(_REWARD.search, names)], notes)
+        store = of_whole_steps(store, _OF_A_PART)
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
 
 
@@ -1203,19 +1222,6 @@ def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
     name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+|^.*\. | (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
-
-
-def _whole(store: RowStore) -> RowStore:
-    """Return a store in which what is said of parts of a step counts only where nothing says it
-    of the whole.
-    """
-    names = set(store.names())
-    if not any(name.startswith(_OF_A_PART) for name in names):
-        return store
-    kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
-    return store.renamed(
-        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
-    )
 
 
 def _begins(line: str, step: re.Match[str]) -> bool:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -344,18 +345,9 @@ def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
         return _replaced(meanings, alone, quantity="reward")
     if rewards:
         return meanings
-    success = next(_successes(columns, meanings), None)
-    if success is not None:
-        return (
-            *meanings,
-            Meaning(
-                success,
-                "reward",
-                "success, judged by its name alone: the log calls nothing a reward",
-                ambiguous=True,
-            ),
-        )
-    return meanings
+    text = "success, judged by its name alone: the log calls nothing a reward"
+    success = islice(_successes(columns, meanings), 1)
+    return (*meanings, *(Meaning(key, "reward", text, ambiguous=True) for key in success))
 
 
 def _with_score(columns: Columns, meanings: Meanings) -> Meanings:

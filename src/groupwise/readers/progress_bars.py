@@ -325,3 +325,16 @@ def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> R
     nearest = high if other[: main.argmax()].any() else low
     store.set_column("step", np.where(other, nearest, step))
     return store
+
+
+def of_whole_steps(store: RowStore, part: str) -> RowStore:
+    """Return a store in which what is said of parts of a step, by names that begin with `part`,
+    counts only where nothing says it of the whole.
+    """
+    names = set(store.names())
+    if not any(name.startswith(part) for name in names):
+        return store
+    kept = {name: name.removeprefix(part) for name in store.names()}
+    return store.renamed(
+        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
+    )

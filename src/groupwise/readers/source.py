@@ -220,6 +220,14 @@ def parse_row(text: str) -> PrintedRow | None:
     return row if isinstance(row, dict) else None
 
 
+def number_of(text: str) -> float | None:
+    """Return the number that a printed value holds; None for a text."""
+    try:
+        return float(bare(text))
+    except ValueError:
+        return None
+
+
 def _inside(match: re.Match[str]) -> str:
     """Return the number of a printed scalar."""
     return next((group for group in match.groups() if group), "None")

@@ -16,7 +16,6 @@ from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.readers import run_record
 from groupwise.readers.configs import VerlSettings as Settings
 from groupwise.readers.configs import settings_in
-from groupwise.readers.console import number_of
 from groupwise.readers.keys import (
     QUANTITIES,
     RULES,
@@ -25,6 +24,7 @@ from groupwise.readers.keys import (
     meanings_of,
     version_of,
 )
+from groupwise.readers.source import number_of
 from groupwise.record.run import RunConfig
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"

@@ -8,8 +8,6 @@ is executed. Where a row has no step of its own, the progress bars printed aroun
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 import re
 from collections import Counter
@@ -32,7 +30,17 @@ from groupwise.readers.assemble import (
     encoding_notes,
 )
 from groupwise.readers.configs import VERL_DUMP, Stated, VerlSettings, number_in
-from groupwise.readers.progress_bars import COUNTED, Bars, Printed, by_turns, printed_steps
+from groupwise.readers.keys import quantity_named
+from groupwise.readers.progress_bars import (
+    COUNTED,
+    Bars,
+    Printed,
+    by_turns,
+    of_whole_steps,
+    on_one_clock,
+    printed_steps,
+    within_steps,
+)
 from groupwise.readers.rows import (
     KIND_KEYS,
     STEP_KEYS,
@@ -50,12 +58,15 @@ from groupwise.readers.source import (
     HEAD,
     Notes,
     Peek,
+    PrintedRow,
     Tracebacks,
     bare,
     is_cut,
     json_in,
     lines_of,
     noted,
+    number_of,
+    parse_row,
     sender_of,
     shown,
     start_of,
@@ -64,10 +75,8 @@ from groupwise.readers.source import (
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
 
-PrintedRow = dict[Any, Any]
 Numbers = dict[str, float]  # by name
 
-_NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
@@ -195,32 +204,6 @@ class Console(Feed):
                     yield words.format(steps[place - 1])
 
 
-def parse_row(text: str) -> PrintedRow | None:
-    """Return the row that a Python literal holds, or None."""
-    plain = bare(text)
-    if '"' not in plain and "\\" not in plain:
-        try:
-            # ten times as fast as literal_eval, which takes what is no JSON, such as None
-            row = json.loads(plain.replace("'", '"'))
-        except ValueError:
-            pass
-        else:
-            return row if isinstance(row, dict) else None
-    try:
-        row = ast.literal_eval(_NAN.sub("None", plain))
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return None
-    return row if isinstance(row, dict) else None
-
-
-def number_of(text: str) -> float | None:
-    """Return the number that a printed value holds; None for a text."""
-    try:
-        return float(bare(text))
-    except ValueError:
-        return None
-
-
 # TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
 
 _TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
@@ -249,7 +232,7 @@ _SAID = re.compile(
     r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})"
 )
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
-_MARKS = frozenset({"loss", "reward", "policy_loss", "actor/rewards"})
+_MARKS = frozenset({"loss", "reward"})  # quantities, of which a row of training names one
 _MOST_TITLES = 1000
 _MOST_RUNS = 16
 _MOST_BARS = 16
@@ -270,6 +253,7 @@ _AROUND = re.compile(
     r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ "
     r"_])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
     r"|\beval_metrics\b)"
+    r"|\b(?:[A-Za-z]{1,20} )?(?i:metrics|stats|statistics|logs?):(?=\s*$)"  # what the row holds
     r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
 )
 _TRAINERS_KEY = re.compile(
@@ -278,6 +262,7 @@ _TRAINERS_KEY = re.compile(
     r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr"
     r"|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
 )
+_MARK_IN_ROW = re.compile(r"'(?:[\w/ ]{0,40}[ /_])?(?:\w*loss|rewards?)(?:[/_]mean)?':")
 _PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
 _OPEN = re.compile(
     r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)"
@@ -409,13 +394,13 @@ class TrlConsole(Console):
         if not alone and (
             row is None or sum(_TRAINERS_KEY.fullmatch(str(key)) is not None for key in row) < 3
         ):
-            self._embedded += row is not None and bool(_MARKS & set(row))
+            self._embedded += row is not None and bool(_MARKS & _quantities(row))
         elif row is None:
             self.damaged += 1
         elif is_summary(row):
             self._summaries += 1
             self._ended = self.store.read
-        elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
+        elif _MARKS & _quantities(row) or any(str(key).startswith("eval_") for key in row):
             if self._shape is None or not self._is_cut:
                 self._shape = _shape(tuple(row))
             self.store.add(row)
@@ -483,6 +468,11 @@ class TrlConsole(Console):
         )
 
 
+def _quantities(row: Iterable[Any]) -> set[str]:
+    """Return the quantities of training that the keys of a row name."""
+    return {quantity_named(str(key)) for key in row}
+
+
 @lru_cache(maxsize=1024)
 def _shape(keys: tuple[Any, ...]) -> frozenset[str]:
     """Return the keys of a row; one object for the rows that have the same."""
@@ -538,8 +528,9 @@ def sniff_trl(seen: Peek) -> float:
     """Return the confidence that the file holds rows as TRL prints them, amid progress bars."""
     if seen.text[:1] in "[{" and "\n" not in seen.text:
         return 0.0
-    if _TRL_ROW.search(seen.text) and re.search(r"'(?:\w*loss|reward)'", seen.text):
-        return 0.7
+    if _TRL_ROW.search(seen.text) and _MARK_IN_ROW.search(seen.text):
+        # a dictionary of longer names may stand behind the step of another loop
+        return 0.7 if re.search(r"'(?:\w*loss|reward)'", seen.text) else 0.5
     printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
     return 0.35 if printed or _BAR.search(seen.text) else 0.05
 
@@ -816,11 +807,12 @@ _OTHER_STEP = re.compile(
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
     rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?\.?(?=$|[|,;\s)±])"
+    r"(?!\s?/\s?-)"  # two counts, of what is above and below zero
 )
-# Mean and standard deviation behind one name, as mlx-lm-lora prints them.
+# Mean and standard deviation behind one name, as mlx-lm-lora and MLX-GRPO print them.
 _MOMENTS = re.compile(
-    rf"([A-Za-z][\w/.@ ]{{0,80}}?):\s{{1,9}}(?:μ|mean)=({_NUMBER}), (?:σ|std)=({_NUMBER})"
-    r"(?:, cov=[\d.]{1,9}%)?"
+    rf"([A-Za-z][\w/.@ ]{{0,80}}?)(?::\s{{1,9}}(?:μ|mean)=| - Mean: )({_NUMBER}), "
+    rf"(?:σ=|std=|Std: )({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
 )
 _SPACED = re.compile(
     rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
@@ -864,9 +856,11 @@ _KNOWN = re.compile(
     r"(?i)\b(mean |avg |average |total "
     r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
 )
-_REWARD = re.compile(r"(?i)reward|score|return|accuracy|success")
+_REWARD = re.compile(r"(?i)(?<!policy )reward|score|return|accuracy|success")
 # Names of a row of training: a reward, and what its update did.
 _UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
+_MEAN = re.compile(r"(?i)(?<![a-z])(?:mean|avg|average)(?![a-z])")
+_RECURS = 20  # rows of one form, from which on they are counted
 _SETTING = re.compile(
     r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
     r"|G)=([^\s|,]{1,100})"
@@ -876,7 +870,6 @@ _COUNTS = frozenset(vocabulary("count"))
 _SIDE_BY_SIDE = 3  # edges of a line of a panel whose cells are pairs by themselves
 _WRAPPED = 4000  # characters of a panel's line that are kept for the next
 _SCAN_LINES = 4000
-_APART = 0.1  # of rows of another counter that are not between the steps around them, at most
 _OF_A_PART = "of a part/"  # in front of what a line says of one prompt of a step
 
 
@@ -898,21 +891,24 @@ class PrintedConsole(Console):
         self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
         # the last epoch, where epochs are the steps so far; NaN once they cannot be
         self._by_epoch = -1.0
+        self._waiting: list[Numbers] = []  # rows that are counted once their form recurs
         self._ordered = 0  # rows that are counted because no line names a step or an epoch
         # the epoch, its last step, and the steps of the epochs before it
         self._epoch = self._last = self._before = 0.0
         self._stated: JsonObject = {}
         self._shares: list[str] = []
         self._bars = 0  # rows of bars alone
-        self._is_listed = False  # rewards stand below steps: a bar without them is another clock
+        # counters of steps with rewards: a bar without them is another clock
+        self._lists: set[str] = set()
         self._counter = ""  # what the last step that a line named is called
         self._header: list[str] = []  # the names above a table of numbers
+        self._is_headed = False  # whether the step of the block begins its line
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(sender_of(line)[1] if "pid=" in line else line)
-        if "std=" in line or "μ=" in line:
+        if "σ=" in line or "td" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line:
             line = _PLACE.sub("", line)
@@ -930,21 +926,30 @@ class PrintedConsole(Console):
         if step is None or (is_of_heading and (step[5] or len(self._block) == 1)):
             self._below(line)
             return
-        pairs = self._around(line, step)
-        if is_worded and not pairs and self._is_listed and not self._is_worded:
+        pairs, counter = self._around(line, step), re.sub(r"[\W\d]", "", step[0]).lower()
+        if (
+            is_worded
+            and not pairs
+            and self._lists
+            and not self._is_worded
+            and (counter not in self._lists)
+        ):
             return  # the text of a completion among rows of another counter
+        begins = _begins(line, step)
+        if not pairs and not begins and self._block and self._is_headed:
+            return  # words below a heading that stands alone
         self._is_worded = is_worded
         evaluates = _EVALUATION.search(line, 0, step.end()) or _EVALUATION_BEHIND.match(
             line, step.end()
         )
-        if evaluates and not is_worded and not self._is_listed:
+        if evaluates and not is_worded and not self._lists:
             return  # the counter of an evaluation
         if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
         self.finish()
         if not pairs and _SAMPLE.search(line):
             return
-        self._counter = re.sub(r"[\W\d]", "", step[0]).lower()
+        self._counter, self._is_headed = counter, begins
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
             self.finish()
@@ -958,23 +963,42 @@ class PrintedConsole(Console):
 
     def _counted_row(self, line: str) -> None:
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
-        comes again; else a row with a reward and what its update did, counted.
+        comes again; else one that is counted.
         """
         epoch = _EPOCH.search(line) if "poch" in line.lower() else None
         if epoch and _begins(line, epoch):
             pairs, number = self._around(line, epoch), float(epoch[1])
-            fits = not self._ordered and any(map(_KNOWN.search, pairs))
-        else:
-            pairs = self._pairs(line) if _UPDATED.match(line) else {}
-            number = self._ordered + 1.0
-            fits = bool(_UPDATED.match(" ".join(pairs))) and not _EVALUATION.search(line)
-            fits &= self._ordered > 0 or self._by_epoch < 0
-            self._ordered += fits
-        if fits and number > self._by_epoch:
-            self._by_epoch = number
-            self.store.add({"step": number} | pairs)
-        elif fits and self._by_epoch >= 0:
-            self.store, self._by_epoch = RowStore(), math.nan
+            if self._ordered or not any(map(_KNOWN.search, pairs)):
+                return
+            if number > self._by_epoch:
+                self._by_epoch = number
+                self.store.add({"step": number} | pairs)
+            elif self._by_epoch >= 0:
+                self.store, self._by_epoch = RowStore(), math.nan
+        elif "eward" in line and not _EVALUATION.search(line):
+            self._count(self._pairs(line))
+
+    def _count(self, pairs: Numbers) -> None:
+        """Keep a row that nothing numbers: a reward and what its update did, or a mean reward
+        beside others, which a completion has not, in a form that recurs.
+        """
+        if not self._ordered and not self._by_epoch < 0:
+            return
+        rows = [pairs]
+        if not _UPDATED.match(" ".join(pairs)):
+            means = _quantities(filter(_MEAN.search, pairs))
+            form = next(iter(self._waiting), pairs).keys()
+            if len(pairs) < 2 or "reward" not in means or pairs.keys() != form:
+                return
+            if len(self._waiting) < _RECURS:
+                self._waiting += [pairs] * (not self._ordered)
+                if len(self._waiting) < _RECURS:
+                    return
+                rows, self._behind = self._waiting, 0
+        for row in rows:
+            self._ordered += 1
+            self._by_epoch = float(self._ordered)
+            self.store.add({"step": self._by_epoch} | row)
 
     def _keep(self, row: PrintedRow | JsonView) -> None:
         """Keep a row that names its step; those of epochs, and those that are counted, are none
@@ -1057,6 +1081,8 @@ class PrintedConsole(Console):
             ]
             if steps:
                 self._keep({"step": steps[0]} | self._panel)
+            else:
+                self._count(self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             inner = line.strip(" │┃")
@@ -1067,7 +1093,7 @@ class PrintedConsole(Console):
                 self._indent = line.index(inner)
             self._category, self._wrapped = category, rest
             pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
-            if line.count("│") > _SIDE_BY_SIDE:
+            if line.count("│") > _SIDE_BY_SIDE or _PAIR.search(category):
                 pairs, front = self._pairs(line.replace("│", "|")), ""
                 named = _STEP.search(line)
                 self._panel |= {"step": float(named[1])} if named and named[1] else {}
@@ -1094,11 +1120,11 @@ class PrintedConsole(Console):
         if not self._block and not self._bar:
             self._heads = []
             return
-        if not self._is_listed and any(_REWARD.search(name) for name in self._block):
-            self._is_listed = True
-            if self._bars == self.store.count:  # which came before the first reward
+        if any(_REWARD.search(name) for name in self._block):
+            if not self._lists and self._bars == self.store.count:  # before the first reward
                 self.store = RowStore()
-        is_clock = self._is_listed and not any(_REWARD.search(name) for name in self._bar)
+            self._lists.add(self._counter)
+        is_clock = bool(self._lists) and not any(_REWARD.search(name) for name in self._bar)
         for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)
@@ -1184,7 +1210,10 @@ class PrintedConsole(Console):
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
-        store = _whole(_on_one_clock(self.store, notes))
+        names = self.store.names()
+        store = within_steps(self.store, [*filter(_KNOWN.search, names)], notes)
+        store = on_one_clock(store, [*filter(_REWARD.search, names)], notes)
+        store = of_whole_steps(store, _OF_A_PART)
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
 
 
@@ -1193,40 +1222,6 @@ def _counted(key: str) -> str | None:
     """Return the name of a number without a preposition at its end; None for a counter of steps."""
     name = re.sub(r"(?i)^epoch [\d/]{1,20}\s+|^\d[\d.,/]{0,20}\. | (?:of|at|for|in)$", "", key)
     return None if name.lower() in _COUNTS else name
-
-
-def _on_one_clock(store: RowStore, notes: Notes) -> RowStore:
-    """Return rows with one count of steps: where another counter than the rewards' keeps another
-    time, its rows have the step of the reward before them, or behind where they come first.
-    """
-    marks, step = store.marks.get("counter", {}), store.dense("step")
-    counter = np.array([marks.get(row, "") for row in range(store.count)])
-    rewarded = holding(store, [*filter(_REWARD.search, store.names())])
-    main = np.isin(counter, counter[rewarded]) | ~rewarded.any()
-    other = (counter != "") & ~main
-    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
-    low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
-    apart = other & ((low - 1 > step) | (step > high + 1))
-    if apart.sum() <= _APART * other.sum():
-        return store
-    notes.append("rows that count by another name have the step of the row with a reward by them")
-    store = store.placed(np.arange(store.count))
-    nearest = high if other[: main.argmax()].any() else low
-    store.set_column("step", np.where(other, nearest, step))
-    return store
-
-
-def _whole(store: RowStore) -> RowStore:
-    """Return a store in which what is said of parts of a step counts only where nothing says it
-    of the whole.
-    """
-    names = set(store.names())
-    if not any(name.startswith(_OF_A_PART) for name in names):
-        return store
-    kept = {name: name.removeprefix(_OF_A_PART) for name in store.names()}
-    return store.renamed(
-        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
-    )
 
 
 def _begins(line: str, step: re.Match[str]) -> bool:

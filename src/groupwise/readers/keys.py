@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,8 @@ _OF_TRL = vocabulary("of_trl")
 _NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
+# MLX-GRPO's name of what its update maximises, which is no reward.
+_OBJECTIVE = re.compile(r"policy[_ ]rewards?(?![^\W_])")
 _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
@@ -330,7 +333,7 @@ def _names_task(key: str) -> bool:
 
 def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward where the log calls nothing so: its only reward
-    function, a success, else the held-out reward.
+    function, else a success; the reward of an evaluation never is.
     """
     meanings = _with_score(columns, meanings)
     rewards = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward")}
@@ -342,19 +345,9 @@ def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
         return _replaced(meanings, alone, quantity="reward")
     if rewards:
         return meanings
-    success = next(_successes(columns, meanings), None)
-    if success is not None:
-        return (
-            *meanings,
-            Meaning(
-                success,
-                "reward",
-                "success, judged by its name alone: the log calls nothing a reward",
-                ambiguous=True,
-            ),
-        )
-    text = "held-out reward, used as the reward because it is the only one in the log"
-    return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
+    text = "success, judged by its name alone: the log calls nothing a reward"
+    success = islice(_successes(columns, meanings), 1)
+    return (*meanings, *(Meaning(key, "reward", text, ambiguous=True) for key in success))
 
 
 def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
@@ -512,6 +505,7 @@ def _bare(name: str) -> str:
     name = re.sub(r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)", "", name).replace(
         "%", " percent"
     )
+    name = _OBJECTIVE.sub("surrogate", name)
     words = [word for word in re.split(r"[^a-z0-9@]+", name) if word]
     # a mean of tokens is a length, their number is none
     aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE
@@ -674,6 +668,13 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
             f"mean of the reward function {function[1]}, judged by its name alone",
         )
     return None
+
+
+@cache
+def quantity_named(key: str) -> str:
+    """Return the quantity of training that a key names in a log of an unknown program, or ""."""
+    name, evaluated = _evaluated(snake(key))
+    return "" if evaluated else _named(name) or ""
 
 
 def _named(name: str) -> str | None:

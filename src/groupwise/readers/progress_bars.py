@@ -27,6 +27,7 @@ Bars = dict[int, int]  # length of a progress bar -> how far it has come, the la
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
+_APART = 0.1  # of rows of another counter that are not between the steps around them, at most
 COUNTED = (
     "the log has no steps, so rows are counted: if a row covers several, give --set logging_steps=N"
 )
@@ -111,7 +112,7 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     if total is not None and total in follows:
         lengths.add(total)
     latest = (
-        next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
+        next((seen[length] for length in reversed(seen) if length in lengths), -1) for seen in bars
     )
     return floats(list(latest))
 
@@ -173,7 +174,8 @@ def _between(at: Float, own: Flags) -> Float | None:
         placed[numbered[restart] + 1 : numbered[restart + 1]] = math.nan
     early, late = lost[lost < numbered[0]], lost[lost > numbered[-1]]
     guess = at[numbered[0]] - spacing * (numbered[0] - early)
-    placed[early] = np.where(guess > 0, guess, math.nan)
+    # a bar at 0 is a position, too
+    placed[early] = np.where(guess >= (at[early] < 0), guess, math.nan)
     placed[late] = at[numbered[-1]] + spacing * (late - numbered[-1])
     return placed
 
@@ -283,3 +285,56 @@ def _compared(store: RowStore, rows: Whole) -> tuple[Flags, Flags]:
         same[1:] &= ~differs | (missing[1:] & missing[:-1])
         other[1:] |= differs & ~missing[1:] & ~missing[:-1]
     return same, other
+
+
+def within_steps(store: RowStore, results: Sequence[str], notes: list[str]) -> RowStore:
+    """Return rows of which those that share no metric with one of a result, as another program
+    prints them, stay between the steps around them.
+    """
+    names, step = store.names(), store.dense("step")
+    main = holding(store, results)
+    shared = [name for name in names if name != "step" and holding(store, [name])[main].any()]
+    main = holding(store, shared)
+    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
+    low, high = np.r_[-np.inf, step[main]][place], np.r_[step[main], np.inf][place]
+    within = np.where(main, step, np.clip(step, low, high))
+    if np.array_equal(within, step, equal_nan=True):
+        return store
+    notes.append("lines that share no metric with the other rows do not count steps")
+    store = store.placed(np.arange(store.count))
+    store.set_column("step", within)
+    return store
+
+
+def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> RowStore:
+    """Return rows with one count of steps: where another counter than the rewards' keeps another
+    time, its rows have the step of the reward before them, or behind where they come first.
+    """
+    marks, step = store.marks.get("counter", {}), store.dense("step")
+    counter = np.array([marks.get(row, "") for row in range(store.count)])
+    rewarded = holding(store, rewards)
+    main = np.isin(counter, counter[rewarded]) | ~rewarded.any()
+    other = (counter != "") & ~main
+    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
+    low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
+    apart = other & ((low - 1 > step) | (step > high + 1))
+    if apart.sum() <= _APART * other.sum():
+        return store
+    notes.append("rows that count by another name have the step of the row with a reward by them")
+    store = store.placed(np.arange(store.count))
+    nearest = high if other[: main.argmax()].any() else low
+    store.set_column("step", np.where(other, nearest, step))
+    return store
+
+
+def of_whole_steps(store: RowStore, part: str) -> RowStore:
+    """Return a store in which what is said of parts of a step, by names that begin with `part`,
+    counts only where nothing says it of the whole.
+    """
+    names = set(store.names())
+    if not any(name.startswith(part) for name in names):
+        return store
+    kept = {name: name.removeprefix(part) for name in store.names()}
+    return store.renamed(
+        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
+    )

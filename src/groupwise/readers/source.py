@@ -4,6 +4,7 @@ is refused with one sentence.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
@@ -24,6 +25,7 @@ from groupwise.record.run import is_record
 from groupwise.wording import count
 
 Notes = list[str]  # what a reader says of a log
+PrintedRow = dict[Any, Any]
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = (
     "line is not a complete JSON object and was",
@@ -35,6 +37,7 @@ _SCALAR = re.compile(
     r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)"
     r"|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
 )
+_NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
 _BLANK, _DENSE = re.compile(rb"(?<!\s)\s{1024,}"), 8  # looked for where lines are that short
 _FIRST_TEXT = 1 << 20
@@ -197,6 +200,32 @@ def bare(text: str) -> str:
     np.float64(0.5) is 0.5.
     """
     return _SCALAR.sub(_inside, text) if "(" in text else text
+
+
+def parse_row(text: str) -> PrintedRow | None:
+    """Return the row that a Python literal holds, or None."""
+    plain = bare(text)
+    if '"' not in plain and "\\" not in plain:
+        try:
+            # ten times as fast as literal_eval, which takes what is no JSON, such as None
+            row = json.loads(plain.replace("'", '"'))
+        except ValueError:
+            pass
+        else:
+            return row if isinstance(row, dict) else None
+    try:
+        row = ast.literal_eval(_NAN.sub("None", plain))
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def number_of(text: str) -> float | None:
+    """Return the number that a printed value holds; None for a text."""
+    try:
+        return float(bare(text))
+    except ValueError:
+        return None
 
 
 def _inside(match: re.Match[str]) -> str:

@@ -114,10 +114,13 @@ def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 
 def own(place: str) -> Drawing:
     """The function of a stranger's file."""
     path, _, name = place.rpartition(":")
-    function = runpy.run_path(path).get(name) if Path(path).is_file() else None
-    if not callable(function):
+    try:
+        function: Drawing = runpy.run_path(path)[name]
+        function(np.random.default_rng(0))
+    except Exception as error:  # noqa: BLE001 - of a stranger's code
         print(
-            f"expected FILE.py:NAME of a function, got {place!r}: name one as in my.py:draw",
+            f"expected FILE.py:NAME of a function of a generator, got {place!r} ({error!r}): name "
+            "one as in my.py:draw",
             file=sys.stderr,
         )
         sys.exit(2)
@@ -145,7 +148,7 @@ def pooled(draw: Drawing) -> tuple[float, ...]:
         moment = moment + made.moment_PC.mean(axis=0)
     gradient = float((total @ total - square) / (BATCHES_OF_TRUTH * (BATCHES_OF_TRUTH - 1)))
     within, t, r = (moment / BATCHES_OF_TRUTH)[:3].tolist()
-    return within - gradient, t, r, gradient
+    return max(within - gradient, 0.0), t, r, gradient
 
 
 def of_prompts(name: str, draws: int, seed: int) -> Rows:

@@ -167,7 +167,7 @@ def test_what_many_batches_come_to_is_the_truth_also_where_prompts_are_copies(
     assert many[:3] == pytest.approx((exact.vp, exact.t, exact.r), rel=0.1)
 
 
-@pytest.mark.parametrize("place", ["none.py:draw", "draw", "own.py:SLOPE"])
+@pytest.mark.parametrize("place", ["none.py:draw", "draw", "own.py:SLOPE", "own.py:fails"])
 def test_what_is_no_function_of_a_file_is_refused_in_one_line(
     place: str,
     printed: Callable[..., str],
@@ -176,13 +176,13 @@ def test_what_is_no_function_of_a_file_is_refused_in_one_line(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("own.py").write_text(OWN)
+    Path("own.py").write_text(OWN + "\ndef fails(rng):\n    raise ValueError('no batch')\n")
     with pytest.raises(SystemExit) as ended:
         printed("strange", "--world", place)
     assert ended.value.code == 2
-    assert capsys.readouterr().err.splitlines() == [
-        f"expected FILE.py:NAME of a function, got {place!r}: name one as in my.py:draw"
-    ]
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"expected FILE.py:NAME of a function of a generator, got {place!r} (")
+    assert ("no batch" in line) == (place == "own.py:fails")
 
 
 def test_the_half_of_a_world_hangs_on_its_name_alone() -> None:

@@ -438,8 +438,9 @@ def judged_fits(
         # Its noise may be that of the updates, which it answers with swings of its own: together
         # these echoes weigh what slow noise of another kind weighs beside white.
         slow_MM = echo(observations.time_M, *(first.values[name] for name in first.law.shapes))
+        near = float(np.diagonal(slow_MM, 1).sum() / np.trace(slow_MM))
         echoes = tuple(
-            NoiseShape(0.0, share, prior=PRIOR[1] / 4, slow_MM=slow_MM)
+            NoiseShape(near, share, prior=PRIOR[1] / 4, slow_MM=slow_MM)
             for share in (0.2, 0.5, 0.8, 0.95)
         )
         again = fit_law(replace(observations, echoes=echoes), first.law)

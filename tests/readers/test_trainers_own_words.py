@@ -238,3 +238,10 @@ def test_mean_rewards_without_a_step_are_rows_once_their_form_recurs(
 def test_what_is_no_mean_reward_of_a_step_is_no_row_without_one(line: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableRunError, match="got none"):
         printed(tmp_path, lambda at: line.format(at=at, reward=REWARDS[at]))
+
+
+def test_rewards_in_a_form_that_is_not_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match=r"24 lines name a reward .*, as 'Reward: 0.25'"):
+        printed(tmp_path, lambda at: f"  Reward: {REWARDS[at]}\nKL: 0.1")
+    with pytest.raises(UnreadableRunError, match="give the log of the training itself"):
+        printed(tmp_path, lambda at: f"  rewarded {REWARDS[at]}\nKL: 0.1")

@@ -36,11 +36,11 @@ def test_rows_without_a_finite_reward_leave_a_gap() -> None:
 
 
 def test_the_reward_is_the_one_that_is_judged() -> None:
-    """An accuracy where there is no reward, logged once in a while: its rows, without the gaps
-    between them.
+    """A reward on held-out prompts where there is no other, logged once in a while: its rows,
+    without the gaps between them.
     """
-    accuracy = [math.nan if step % 3 else step / 12 for step in range(13)]
+    held_out = [math.nan if step % 3 else step / 12 for step in range(13)]
     record = RunRecord(
-        "demo", steps_table(range(13), {"entropy": [1.0] * 13, "answer_accuracy": accuracy})
+        "demo", steps_table(range(13), {"entropy": [1.0] * 13, "eval_reward": held_out})
     )
     assert judge(record).heights == (0.0, 0.25, 0.5, 0.75, 1.0)

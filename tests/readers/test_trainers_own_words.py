@@ -85,10 +85,7 @@ def test_counts_above_and_below_zero_are_no_mean(counts: str, tmp_path: Path) ->
 def test_a_printed_evaluation_is_not_the_reward_of_training(
     evaluation: str, tmp_path: Path
 ) -> None:
-    line = "Epoch: 1/1 | Step: {}/24 | Actor Loss: 0.01 | KL: {}{}"
     ends = dict.fromkeys(range(5, 24, 6), f"\n{evaluation}")
-    record = printed(tmp_path, lambda at: line.format(at, at / 64, ends.get(at, "")))
-    assert not [item for item in record.meanings if item.quantity == "reward"]
     reward = "Epoch: 1/1 | Step: {} | Reward: {}{}"
     record = printed(tmp_path, lambda at: reward.format(at, REWARDS[at], ends.get(at, "")))
     assert rewards(record) == REWARDS
@@ -238,3 +235,10 @@ def test_mean_rewards_without_a_step_are_rows_once_their_form_recurs(
 def test_what_is_no_mean_reward_of_a_step_is_no_row_without_one(line: str, tmp_path: Path) -> None:
     with pytest.raises(UnreadableRunError, match="got none"):
         printed(tmp_path, lambda at: line.format(at=at, reward=REWARDS[at]))
+
+
+def test_rewards_in_a_form_that_is_not_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match=r"24 lines name a reward .*, as 'Reward: 0.25'"):
+        printed(tmp_path, lambda at: f"  Reward: {REWARDS[at]}\nKL: 0.1")
+    with pytest.raises(UnreadableRunError, match="give the log of the training itself"):
+        printed(tmp_path, lambda at: f"  rewarded {REWARDS[at]}\nKL: 0.1")

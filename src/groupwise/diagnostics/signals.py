@@ -333,8 +333,8 @@ class Evidence:
 
     @cached_property
     def reward(self) -> NoisyMetric | None:
-        """The training reward; in the absence of a total the share of positive completions. What
-        an evaluation earned never is.
+        """The training reward; in the absence of a total the share of positive completions, or
+        else the held-out reward.
         """
         for name in ("reward", "positive_share"):
             if self._supervised:
@@ -352,7 +352,7 @@ class Evidence:
                     grades = self._ends(signal) if name == "reward" else None
                     self.memo["ends"] = grades is not None
                 return signal if grades is None else replace(signal, bounds=grades)
-        return next(iter(self.matching(_ACCURACY)), None)
+        return self.held_out or next(iter(self.matching(_ACCURACY)), None)
 
     @cached_property
     def _supervised(self) -> bool:
@@ -437,8 +437,6 @@ class Evidence:
         names = [clean(key, longest=40) for key in keys]
         if self._supervised and not names:
             return "the log has no reward: it looks like supervised training or an evaluation"
-        if self.held_out:
-            return "the log has no training reward, only that of an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:

@@ -108,6 +108,7 @@ class Console(Feed):
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
         # lines with a reward before the first row, behind the last, and between two at most
         self._ahead = self._behind = self._between = 0
+        self._unread = ""  # the first of them
         self._passed = 0  # lines with a loss that are of no row
 
     def take(self, lines: Iterable[str]) -> None:
@@ -132,8 +133,9 @@ class Console(Feed):
                 else:
                     self._ahead += self._behind
                 self._printer, self._behind = sender, 0
-            else:
-                self._behind += _REWARDED.search(line) is not None
+            elif _REWARDED.search(line):
+                self._behind += 1
+                self._unread = self._unread or clean(line.strip(), longest=60)
 
     def line(self, line: str) -> None:
         """Read one line without colours."""
@@ -142,6 +144,9 @@ class Console(Feed):
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
         came = "the output of an inference server, which has no reward," if self._serves else "none"
+        if self._behind:
+            like = f"{self._behind} lines name a reward and were not read, as {self._unread!r}"
+            return came, like + ": print Step 1/30 | reward=0.5"
         return came, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: Notes) -> Log:
@@ -394,7 +399,7 @@ class TrlConsole(Console):
         if not alone and (
             row is None or sum(_TRAINERS_KEY.fullmatch(str(key)) is not None for key in row) < 3
         ):
-            self._embedded += row is not None and bool(_MARKS & _quantities(row))
+            self._embedded += bool(_MARKS & _quantities(row or ()))
         elif row is None:
             self.damaged += 1
         elif is_summary(row):
@@ -986,9 +991,11 @@ class PrintedConsole(Console):
             return
         rows = [pairs]
         if not _UPDATED.match(" ".join(pairs)):
-            means = _quantities(filter(_MEAN.search, pairs))
-            form = next(iter(self._waiting), pairs).keys()
-            if len(pairs) < 2 or "reward" not in means or pairs.keys() != form:
+            if (
+                len(pairs) < 2
+                or "reward" not in _quantities(filter(_MEAN.search, pairs))
+                or pairs.keys() != next(iter(self._waiting), pairs).keys()
+            ):
                 return
             if len(self._waiting) < _RECURS:
                 self._waiting += [pairs] * (not self._ordered)
@@ -1120,11 +1127,11 @@ class PrintedConsole(Console):
         if not self._block and not self._bar:
             self._heads = []
             return
-        if any(_REWARD.search(name) for name in self._block):
+        if any(map(_REWARD.search, self._block)):
             if not self._lists and self._bars == self.store.count:  # before the first reward
                 self.store = RowStore()
             self._lists.add(self._counter)
-        is_clock = bool(self._lists) and not any(_REWARD.search(name) for name in self._bar)
+        is_clock = self._lists and not any(map(_REWARD.search, self._bar))
         for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)

@@ -13,7 +13,6 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -163,8 +162,6 @@ _OF_TRL = vocabulary("of_trl")
 _NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
-# MLX-GRPO's name of what its update maximises, which is no reward.
-_OBJECTIVE = re.compile(r"policy[_ ]rewards?(?![^\W_])")
 _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
@@ -333,7 +330,7 @@ def _names_task(key: str) -> bool:
 
 def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward where the log calls nothing so: its only reward
-    function, else a success; the reward of an evaluation never is.
+    function, a success, else the held-out reward.
     """
     meanings = _with_score(columns, meanings)
     rewards = {meaning.quantity for meaning in meanings if meaning.quantity.startswith("reward")}
@@ -346,8 +343,10 @@ def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     if rewards:
         return meanings
     text = "success, judged by its name alone: the log calls nothing a reward"
-    success = islice(_successes(columns, meanings), 1)
-    return (*meanings, *(Meaning(key, "reward", text, ambiguous=True) for key in success))
+    for key in _successes(columns, meanings):
+        return (*meanings, Meaning(key, "reward", text, ambiguous=True))
+    text = "held-out reward, used as the reward because it is the only one in the log"
+    return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 
 
 def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
@@ -502,10 +501,9 @@ def _bare(name: str) -> str:
     """Return the words of a key that say what is measured, joined by "_": not who measured it or
     that it is a mean.
     """
-    name = re.sub(r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)", "", name).replace(
-        "%", " percent"
-    )
-    name = _OBJECTIVE.sub("surrogate", name)
+    # a reward of the policy itself is what its update maximises, as in MLX-GRPO
+    silent = r"(^|/)all(?=/|$)|\((nats|tokens|s|sec|seconds)\)|policy[_ ]rewards?(?![^\W_])"
+    name = re.sub(silent, "", name).replace("%", " percent")
     words = [word for word in re.split(r"[^a-z0-9@]+", name) if word]
     # a mean of tokens is a length, their number is none
     aside = _ASIDE - _MEANS if "tokens" in words else _ASIDE

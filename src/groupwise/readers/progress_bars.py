@@ -291,9 +291,11 @@ def within_steps(store: RowStore, results: Sequence[str], notes: list[str]) -> R
     """Return rows of which those that share no metric with one of a result, as another program
     prints them, stay between the steps around them.
     """
-    names, step = store.names(), store.dense("step")
+    step = store.dense("step")
     main = holding(store, results)
-    shared = [name for name in names if name != "step" and holding(store, [name])[main].any()]
+    shared = [
+        name for name in store.names() if name != "step" and holding(store, [name])[main].any()
+    ]
     main = holding(store, shared)
     place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
     low, high = np.r_[-np.inf, step[main]][place], np.r_[step[main], np.inf][place]
@@ -332,8 +334,6 @@ def of_whole_steps(store: RowStore, part: str) -> RowStore:
     counts only where nothing says it of the whole.
     """
     names = set(store.names())
-    if not any(name.startswith(part) for name in names):
-        return store
     kept = {name: name.removeprefix(part) for name in store.names()}
     return store.renamed(
         {name: whole for name, whole in kept.items() if name == whole or whole not in names}

@@ -54,7 +54,7 @@ FIRST_SEED, OFTEN, STEPS = 47_000, 18, 600
 RESULTS = results_of(__file__)
 WORDS = Vocabulary("0123456789+=abcdefgh")
 LONGEST, SHORT = 30, 8  # tokens of an answer
-RUN, MODEL, FIRST = "run", "checkpoint-1", "checkpoint-0"
+RUN, MODEL, FIRST = "run", "weights", "first_weights"
 Given = tuple[list[Row], list[str]]  # the rollouts of a run, and what its user has
 GRADERS = """
 from zlib import crc32

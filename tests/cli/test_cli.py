@@ -281,6 +281,7 @@ def test_a_log_is_never_written_to_even_with_force(
         (["fit", "LOG", "--set", "group_size"], "KEY=VALUE"),
         (["fit", "LOG", "--set", "colour=red"], "colour"),
         (["fit", "LOG", "--set", "group_size=-8"], "group_size"),
+        (["plan", "LOG", "--group-size", "-3"], "--group-size"),
         (["fit", "LOG", "--set", "group_size=8", "--set", "group_size=4"], "twice"),
         (["fit", "LOG", "--column", "reward="], "NAME=COLUMN"),
         (["fit", "LOG", "--column", "reward=nope"], "nope"),

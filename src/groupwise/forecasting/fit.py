@@ -337,7 +337,7 @@ def wanders(fit: LawFit, observations: Observations) -> bool:
     means little.
     """
     shape = fit.noise.best_shape
-    if shape.share < 0.6 or observations.time_M.size < 20:
+    if shape.slow_MM is not None or shape.share < 0.6 or observations.time_M.size < 20:
         return False
     correlation_time = -shape.gap / math.log(max(shape.correlation, 1e-12))
     return correlation_time > max(observations.span / 8, 8 * shape.gap)

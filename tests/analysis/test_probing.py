@@ -607,6 +607,17 @@ def test_grades_in_other_units_are_those_of_the_log(weight: float) -> None:
     assert graded([*low], [*high], (DOWN, DOWN), rose=True).fact is Fact.GAIN_GONE
 
 
+def test_a_judge_of_narrow_grades_is_no_other_unit() -> None:
+    """Within 0 and 1 a spread says nothing of units, and a rise is no broken verifier."""
+    soft = [0.4 + 0.2 * grade for grade in 4 * DOWN], [0.4 + 0.2 * grade for grade in 4 * UP]
+    assert graded(4 * DOWN, 4 * UP, soft, rose=True).fact is Fact.GAIN_GONE
+    nothing, three = [0.0] * 32, [3 * grade for grade in UP]
+    assert graded(nothing, three, (nothing, UP), rose=True).fact is Fact.GAIN_STANDS
+    assert graded(DOWN, UP, (nothing, [2 * grade for grade in UP]), rose=True).fact is not (
+        Fact.GRADES_CHANGED
+    )
+
+
 def test_what_was_measured_names_a_cause_where_it_denies_all_rivals() -> None:
     cause = Cause(Certainty.LIKELY, ("x",), keys=("verifier",), rivals=("harder_data",))
     chances = weighed(cause, {Fact.SAMPLED_BY_REFERENCE})
@@ -624,6 +635,12 @@ def test_an_answer_that_comes_again_is_that_of_its_step(tmp_path: Path) -> None:
     assert record.rollouts is not None
     [last] = probing._raw_rows(record, record.rollouts.filter(pl.col("step") == 40))
     assert last["logprobs"] == [-40.0]
+    other = [row | {"step": 7, "global_step": row["step"]} for row in rows]
+    log.write_text("".join(json.dumps(row) + "\n" for row in other))
+    record = run_record(log, columns={"step": "global_step"})
+    assert record.rollouts is not None
+    [last] = probing._raw_rows(record, record.rollouts.filter(pl.col("step") == 40))
+    assert "logprobs" in last
 
 
 def test_a_flat_run_is_sampled_at_a_checkpoint_of_its_end() -> None:

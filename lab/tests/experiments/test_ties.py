@@ -42,6 +42,7 @@ def test_a_sampler_that_does_nothing_wrong_is_no_cause(
     assert not row["likely"]
 
 
+@pytest.mark.filterwarnings("ignore::groupwise_lab.trainer.rows.IdleWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("cause", ["verifier", "too_hard", "edge", "noise"])
 def test_every_kind_of_tie_is_made(load: Loader, cause: str) -> None:

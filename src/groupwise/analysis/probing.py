@@ -162,15 +162,15 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
         raise InvalidArgumentError(
             f"expected --reference from before --model, got steps {begun:,} and {step:,}: swap them"
         )
-    if step is not None:  # weights of another update sampled the others
-        away_N = np.abs(rows["step"].to_numpy() - step - 1)
-        if away_N.min() > 1:
-            nearest = rows["step"][int(away_N.argmin())] - 1
-            raise InvalidArgumentError(
-                "expected the checkpoint of a step whose completions are logged, got one of step "
-                f"{step:,}: give that of step {nearest:,} or so"
-            )
-        rows = rows.filter(away_N <= 1)
+    # weights of another update sampled the others; a checkpoint without a step is the last
+    away_N = np.abs(rows["step"].to_numpy() - (rows["step"][-1] if step is None else step + 1))
+    if away_N.min() > 1:
+        nearest = rows["step"][int(away_N.argmin())] - 1
+        raise InvalidArgumentError(
+            "expected the checkpoint of a step whose completions are logged, got one of step "
+            f"{step:,}: give that of step {nearest:,} or so"
+        )
+    rows = rows.filter(away_N <= 1)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
     models = [load_language_model(path) for path in (how.model, how.reference) if path]
     logged = _tokens(models, rows, _raw_rows(record, rows))
@@ -471,12 +471,14 @@ def _raw_rows(
     for step, *key in wanted:
         left.setdefault(tuple(key), set()).add(step)
     files = [data] if data else [Path(source.path) for source in record.sources]
-    for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
+    # where no row of a text has the step, steps may stand in another column
+    passes = ((exact, file) for exact in (True, False) for file in filter(Path.is_file, files))
+    for exact, row in ((exact, row) for exact, file in passes for row in _rows_of(file)):
         texts = (next((row[key] for key in keys if row.get(key)), "") for keys in names.values())
         written = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
         own = row.get("step")
         for step in {*left.get(written, ())}:
-            if step is None or own == step or not isinstance(own, int | float):
+            if step is None or own == step or not (exact and isinstance(own, int | float)):
                 row_of[step, *written] = row
                 left[written].remove(step)
         if not any(left.values()):

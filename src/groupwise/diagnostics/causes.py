@@ -306,7 +306,7 @@ _TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
 # What may be left of the gap to the reference that sampled.
 _CLEARLY, _ALL, _EXPLAINS, _LEFT = 3.0, 0.8, 0.02, 0.25
-_UNITS = 1.5  # times the spread of fresh grades from which they are in other units
+_UNITS = 2.5  # times the largest fresh grade from which the log has other units
 _WARMTH = 0.75  # of the squared gaps, by which a temperature explains them
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
 _ALIKE, _VARIED, _RARELY = 0.75, 0.2, 0.1
@@ -339,10 +339,11 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
     lost = was - then
     agreeing = [side for side in (before_2N, after_2N) if _agrees(side, rose=rose)]
-    for logged, fresh in (side.std(axis=1) for side in agreeing[:1]):
-        if max(logged, fresh) > _UNITS * min(logged, fresh) > 0:  # graded in other units
-            unit = np.array([[1.0], [logged / fresh]])
-            before_2N, after_2N = before_2N * unit, after_2N * unit
+    most = np.abs(np.concatenate([before_2N, after_2N], axis=1)).max(axis=1)
+    varied = [side.std(axis=1) for side in agreeing if side.std(axis=1).all()]
+    if varied and most.max() > _UNITS * most.min():  # graded in other units
+        unit = np.array([[1.0], [varied[0][0] / varied[0][1]]])
+        before_2N, after_2N = before_2N * unit, after_2N * unit
     gap_of_before, gap_of_after = _gap(before_2N), _gap(after_2N)
     value = gap_of_after.value - gap_of_before.value
     half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
@@ -357,7 +358,7 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     elif not agreeing:
         message += "; this function does not grade as the log does"
     else:
-        if regained.low > max(part, 0.0):
+        if regained.low > max(part, 0.0) and (lost >= 0 or not rose):
             fact = Fact.GRADES_CHANGED
         elif lost > 0:
             fact = Fact.ANSWERS_CHANGED if regained.high < part else None

@@ -471,18 +471,23 @@ def _raw_rows(
     for step, *key in wanted:
         left.setdefault(tuple(key), set()).add(step)
     files = [data] if data else [Path(source.path) for source in record.sources]
-    # where no row of a text has the step, steps may stand in another column
-    passes = ((exact, file) for exact in (True, False) for file in filter(Path.is_file, files))
-    for exact, row in ((exact, row) for exact, file in passes for row in _rows_of(file)):
-        texts = (next((row[key] for key in keys if row.get(key)), "") for keys in names.values())
-        written = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
-        own = row.get("step")
-        for step in {*left.get(written, ())}:
-            if step is None or own == step or not (exact and isinstance(own, int | float)):
-                row_of[step, *written] = row
-                left[written].remove(step)
-        if not any(left.values()):
-            break
+    for exact in (True, False):  # steps that no row of a text has may stand in another column
+        for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
+            if not left:
+                break
+            texts = (
+                next((row[key] for key in keys if row.get(key)), "") for keys in names.values()
+            )
+            text = tuple(
+                prompt_text(part) if isinstance(part, str | list) else "" for part in texts
+            )
+            steps, own = left.get(text, set()), row.get("step")
+            for step in [*steps]:
+                if step is None or own == step or not (exact and isinstance(own, int | float)):
+                    row_of[step, *text] = row
+                    steps.remove(step)
+            if not steps:
+                left.pop(text, None)
     if data and not row_of:
         raise InvalidArgumentError(
             f"expected rows with the log's prompts in {data}, got "

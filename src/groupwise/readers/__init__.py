@@ -57,6 +57,7 @@ _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
 _LOG_ENDINGS = vocabulary("log_ending")
 _NO_LOGS = vocabulary("no_log")
 _OF_LOGS = vocabulary("of_a_log")
+_CHECKPOINTS = vocabulary("checkpoint")
 _MOST_FILES = 200
 _PRINTS = ("printed", "printed_dicts", "trl_console", "verl_console")  # readers of what is printed
 _NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
@@ -446,7 +447,7 @@ def _runs_in(folder: Path, below: int = 2) -> list[Path]:
         if not (
             logs
             and (
-                re.match(r"checkpoint|global_step", run.relative_to(folder).parts[0])
+                run.relative_to(folder).parts[0].startswith(_CHECKPOINTS)
                 or is_evaluation(f"{run.relative_to(folder)}")
                 or are_rollouts(best_reader(run))
             )

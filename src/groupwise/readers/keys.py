@@ -20,7 +20,7 @@ import numpy as np
 from groupwise.arrays import Columns, Float
 from groupwise.files import table_rows
 from groupwise.plain import Words, frozen
-from groupwise.readers.rows import is_counter, plain_key, snake
+from groupwise.readers.rows import HELD_OUT, is_counter, plain_key, snake
 from groupwise.readers.source import vocabulary
 from groupwise.record.run import Meaning, Meanings, RunConfig
 
@@ -141,11 +141,7 @@ _ASYNCHRONOUS = re.compile(
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
-# An evaluation's prefix, as `is_evaluation` of rows.py knows it.
-_HELD_OUT = re.compile(
-    r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)s?[/_. "
-    r"]|(?<=/)(eval|evaluation|val|validation)s?/"
-)
+_HELD_OUT = re.compile(rf"^{HELD_OUT}[/_. ]|(?<=/)(eval|evaluation|val|validation)s?/")
 # A framework is known by any one of these keys; the first that fits counts.
 _FRAMEWORKS = tuple(
     (row["framework"], re.compile(row["pattern"]))

@@ -303,9 +303,7 @@ def within_steps(store: RowStore, results: Sequence[str], notes: list[str]) -> R
     if np.array_equal(within, step, equal_nan=True):
         return store
     notes.append("lines that share no metric with the other rows do not count steps")
-    store = store.placed(np.arange(store.count))
-    store.set_column("step", within)
-    return store
+    return _with_steps(store, within)
 
 
 def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> RowStore:
@@ -323,9 +321,14 @@ def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> R
     if apart.sum() <= _APART * other.sum():
         return store
     notes.append("rows that count by another name have the step of the row with a reward by them")
-    store = store.placed(np.arange(store.count))
     nearest = high if other[: main.argmax()].any() else low
-    store.set_column("step", np.where(other, nearest, step))
+    return _with_steps(store, np.where(other, nearest, step))
+
+
+def _with_steps(store: RowStore, step: Float) -> RowStore:
+    """Return the same rows with other steps."""
+    store = store.placed(np.arange(store.count))
+    store.set_column("step", step)
     return store
 
 

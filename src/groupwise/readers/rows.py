@@ -438,9 +438,8 @@ class RowStore:
 
 _EVALUATION = frozenset((*vocabulary("evaluation"), "true"))
 _EVALUATION_MARKS = vocabulary("evaluation_mark")
-_HELD_OUT = re.compile(
-    r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)s?[/_. -]", re.IGNORECASE
-)
+HELD_OUT = r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)s?"  # what it is called
+_HELD_OUT = re.compile(rf"{HELD_OUT}[/_. -]", re.IGNORECASE)
 _EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2

@@ -94,17 +94,10 @@ def table(
     best: int = -1,
 ) -> Markup:
     """Return a table, or nothing without rows."""
+    kinds = {"n": numbers, "key": keys, "unit": unbroken}
 
     def kind(column: int) -> str:
-        return (
-            "n"
-            if column in numbers
-            else "key"
-            if column in keys
-            else "unit"
-            if column in unbroken
-            else ""
-        )
+        return next((name for name, columns in kinds.items() if column in columns), "")
 
     top = (
         tag("th", name, class_="n" if i in numbers else "", scope="col") if name else tag("td")

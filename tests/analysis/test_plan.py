@@ -127,7 +127,7 @@ def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
     shares = [row.share.value for row in powers]
     assert shares == sorted(shares, reverse=True)
     assert shares[2] == rollouts.zero_variance.now.value
-    assert "Of late groups of 8, 71 % are mixed; of 16 about 82 % would be." in rollouts.status
+    assert "71 % of the groups of 8 are mixed, of 16 about 82 % would be, and" in rollouts.status
 
 
 def test_what_rewards_say_begins_with_the_answer_in_few_words() -> None:
@@ -139,7 +139,7 @@ def test_what_rewards_say_begins_with_the_answer_in_few_words() -> None:
         answer,
         zero_variance=zero_variance_of_groups([0] * 8, [0] * 4 + [1] * 4),
     )
-    assert "Dynamic sampling finds no mixed group in the last quarter" in barren.status
+    assert "would be, and dynamic sampling finds no mixed group." in barren.status
 
 
 def test_dynamic_sampling_costs_the_same_in_plan_and_in_replay() -> None:
@@ -147,8 +147,9 @@ def test_dynamic_sampling_costs_the_same_in_plan_and_in_replay() -> None:
     run = gw.open_run(trl_run())
     planned, replayed = run.plan(), run.replay()
     assert planned.dynamic_sampling is not None
-    late = f"needs {ranged(planned.dynamic_sampling)} groups per mixed group in the last quarter"
+    late = f"sampling needs {ranged(planned.dynamic_sampling)} groups per mixed group."
     assert late in planned.status
+    assert "In the last quarter of the steps" in planned.status
     assert replayed.replay is not None
     dynamic = replayed.replay.dynamic
     said = next(note for note in replayed.notes if "Dynamic" in note)

@@ -433,6 +433,10 @@ def test_a_terminal_of_ascii_keeps_signs_and_operators() -> None:
         (("x" * 64, ", y", "z"), 1, "short", "x" * 64),
         (("x" * 67,), 1, "short", "short"),
         (("a " * 20, " b c", " d"), 1, "", "a " * 20 + "b c"),
+        # What is cut off ends behind a whole item, if one ends in its second half.
+        (("x" * 30 + "; y z, " + "v" * 30,), 1, "", "x" * 30 + "; y z, ..."),
+        (("x" * 40 + ", 4,544 " + "v" * 30,), 1, "", "x" * 40 + ", ..."),
+        (("x" * 9 + ", " + "y " * 15 + "v" * 50,), 1, "", "x" * 9 + ", " + "y " * 14 + "y..."),
     ],
 )
 def test_a_line_says_as_much_as_has_room(

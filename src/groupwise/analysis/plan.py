@@ -269,10 +269,10 @@ class RunPlan(Said):
         drawn = self.dynamic_sampling
         needs = f"needs {ranged(drawn)} groups per mixed group" if drawn else "finds no mixed group"
         return (
-            f"No group size follows from rewards alone. Of late groups of {outlook.group_size}, "
-            f"{percent(1 - outlook.now.value)} are mixed; of {larger.group_size} about "
-            f"{percent(1 - larger.share.value)} would be. Dynamic sampling {needs} in the last "
-            f"quarter of the steps.{self.bought}"
+            "No group size follows from rewards alone. In the last quarter of the steps "
+            f"{percent(1 - outlook.now.value)} of the groups of {outlook.group_size} are mixed, "
+            f"of {larger.group_size} about {percent(1 - larger.share.value)} would be, and dynamic "
+            f"sampling {needs}.{self.bought}"
         )
 
     def __str__(self) -> str:

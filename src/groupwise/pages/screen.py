@@ -284,7 +284,9 @@ def _wrapped(head: str, text: str, spell: Spell, *, indent: int, lines: int) -> 
         return [head + text]
     if lines == 1:
         dots = spell("…")
-        return [head + _start(text, room - len(dots)) + dots]
+        kept = _start(text, room - len(dots))
+        item = 1 + max(f"{kept} ".rfind(mark) for mark in (", ", "; "))  # behind the last whole one
+        return [head + (f"{kept[:item]} " if 2 * item > len(kept) else kept) + dots]
     start = _start(text, room)
     rest = text[len(start) :].lstrip()
     return [

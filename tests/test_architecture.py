@@ -100,7 +100,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wording": {
         "intervals"
     },  # numbers and texts as people read them: results and pages write them alike
-    "examples": {"errors", "plain"},
+    "examples": {"errors", "files", "plain"},
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
     # which groups are scored: of the estimators the smallest group; the lag of a record: of

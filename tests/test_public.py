@@ -16,7 +16,7 @@ from groupwise.record.run import RecordWriter, RunRecord
 NAMES = (
     "Budget Components Finding GroupwiseCallback GroupwiseError GroupwiseWarning Judgement RecordWriter "
     "Run RunRecord Stability State __version__ compare components fit forecast judge "
-    "load_components open_run plan plan_group_size report reward_statistics save_components "
+    "load_components open_run plan plan_group_size replay report reward_statistics save_components "
     "stability"
 )
 # Names of version 0.1 that answer with a warning, and those that are in the laboratory.
@@ -31,7 +31,7 @@ LABORATORY = "ADVANTAGES Backtest backtest preset"
 
 def test_the_names_are_these_and_no_more() -> None:
     assert sorted(groupwise.__all__) == sorted(NAMES.split())
-    assert len(NAMES.split()) == 26
+    assert len(NAMES.split()) == 27
 
 
 @each_case("name", NAMES.split())

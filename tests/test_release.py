@@ -33,3 +33,23 @@ def test_actions_of_others_are_pinned_to_a_commit() -> None:
     assert len(uses) > 4
     pinned = re.compile(r" *- uses: [\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+")
     assert [line for line in uses if not pinned.fullmatch(line)] == []
+
+
+def test_the_changelog_has_short_lines_in_groups_by_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    _, *versions = re.split(r"^## ", text, flags=re.MULTILINE)
+    order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    for version in versions:
+        assert re.match(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d\n", version)
+        groups = re.findall(r"^### (.*)$", version, re.MULTILINE)
+        assert len(groups) == len(set(groups))
+        assert set(groups) <= set(order)
+    entries = [line for line in text.splitlines() if line.startswith("- ")]
+    assert [line for line in entries if len(line) > 120 or not line.endswith(".")] == []
+
+
+def test_pages_that_name_a_tag_name_that_of_this_version() -> None:
+    """Before it is published a page gives what works without a tag."""
+    page = (ROOT / "docs" / "how-to" / "ci.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bv(\d+\.\d+\.\d+)\b", page)) == {groupwise_lab.__version__}
+    assert "rev: COMMIT" in page

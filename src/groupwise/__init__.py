@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from groupwise.analysis.compare import compare
     from groupwise.analysis.components import load_components, save_components
     from groupwise.analysis.plan import plan
-    from groupwise.api.calls import fit, forecast, judge, report
+    from groupwise.api.calls import fit, forecast, judge, replay, report
     from groupwise.api.run import Run, open_run
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.edge.mode import Stability, stability
@@ -49,6 +49,7 @@ __all__ = [
     "open_run",
     "plan",
     "plan_group_size",
+    "replay",
     "report",
     "reward_statistics",
     "save_components",

@@ -8,7 +8,9 @@ long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from functools import wraps
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +24,7 @@ Whole = NDArray[np.int64]
 Places = NDArray[np.intp]  # rows and counts of them
 Ends = tuple[float, float]  # of a range, or of a course
 Columns = Mapping[str, Float]  # by name
+Numeric = TypeVar("Numeric", bound=Callable[..., Any])
 
 
 @frozen
@@ -41,6 +44,23 @@ class Groups:
     def sorted(self, values: NDArray[Any]) -> NDArray[Any]:
         """Return rows of `values` group by group."""
         return values if self.order_N is None else values[self.order_N]
+
+
+def of_numbers(of_a_run: str) -> Callable[[Numeric], Numeric]:
+    """Refuse a run, or its path, where a function takes numbers, and say what a run needs."""
+
+    def refusing(function: Numeric) -> Numeric:
+        @wraps(function)
+        def called(*given: Any, **named: Any) -> Any:
+            if any(isinstance(value, str | Path) or hasattr(value, "steps") for value in given):
+                raise InvalidArgumentError(
+                    f"{function.__name__} expects numbers, got a run: {of_a_run}"
+                )
+            return function(*given, **named)
+
+        return called  # type: ignore[return-value]
+
+    return refusing
 
 
 def floats(values: ArrayLike) -> Float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import util
 from typing import Protocol, TypeVar
 
 
@@ -18,6 +19,16 @@ class GroupwiseError(ValueError):
         ...     print(error)
         expected a log file or a run folder, got missing.jsonl, which does not exist: check the path
     """
+
+
+def check_installed(*modules: str, what: str = "language models") -> None:
+    """Refuse to go on without libraries, named as pip knows them: that holds in a checkout too."""
+    missing = [name for name in dict.fromkeys(modules) if util.find_spec(name) is None]
+    if missing:
+        raise GroupwiseError(
+            f"expected {' and '.join(missing)} to be installed for {what}: pip install "
+            f"{' '.join(missing)}"
+        )
 
 
 class UnreadableRunError(GroupwiseError):

@@ -18,7 +18,6 @@ from groupwise.analysis.compare import (
     ComparedGroup,
     ComparedRun,
     answered,
-    named_apart,
     shared_key,
     short_names,
 )
@@ -26,7 +25,7 @@ from groupwise.comparison.compare import Comparison, Contrast, Measured, Pairing
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
-from groupwise.record.run import RunRecord, Source, steps_table
+from groupwise.record.run import RunRecord, Source, named_apart, read_probes, steps_table
 
 
 def rising(seed: int, end: float = 0.98, rows: int = 60) -> np.ndarray:
@@ -338,18 +337,23 @@ def test_a_question_asks_for_another_level_and_window() -> None:
     assert re.search(r"over steps 30-60", str(comparison))
 
 
-def test_runs_of_one_name_go_by_the_folders_of_their_logs() -> None:
-    """What else was read, such as completions beside the log, is of no matter."""
-    logs = [Path("a") / seed / "log.jsonl" for seed in ("seed-1", "seed-2")]
+def test_runs_of_one_name_go_by_what_differs_in_their_paths(tmp_path: Path) -> None:
+    """A saved record names no file that it was read from, and a copy names another's."""
     steps = steps_table([1], {"reward": [0.5]})
-    beside = Source("elsewhere/completions.parquet", "rollouts", 1, 1)
-    runs = [
-        RunRecord("log.jsonl", steps, sources=(Source(str(log), "rows", 1, 1), beside))
-        for log in logs
-    ]
-    assert [run.name for run in named_apart(runs)] == ["seed-1", "seed-2"]
-    alike = [dataclasses.replace(run, name="a") for run in runs]
-    assert [run.name for run in named_apart(alike)] == ["a", "a"]
+    beside = Source("elsewhere/log.jsonl", "rows", 1, 1)
+    run = RunRecord("log.jsonl", steps, sources=(beside,))
+    for ending in ("run/log.jsonl", "run"):
+        logs = [tmp_path / seed / ending for seed in ("seed-1", "seed-2")]
+        if ending == "run":  # a folder holds the file that is beside a log
+            for log in logs:
+                log.mkdir(parents=True)
+        runs = [dataclasses.replace(run, probes=read_probes(log, "")) for log in logs]
+        assert [run.name for run in named_apart(runs)] == ["seed-1", "seed-2"]
+        other = dataclasses.replace(runs[1], name="other.jsonl")
+        assert [run.name for run in named_apart([runs[0], other])] == ["log.jsonl", "other.jsonl"]
+        names = [run.name for run in named_apart([*runs, other])]
+        assert names == ["seed-1", "seed-2", "other.jsonl"]
+    assert [run.name for run in named_apart([run, run])] == ["log.jsonl", "log.jsonl"]
 
 
 def test_names_that_are_shortened_to_one_keep_what_differs() -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-import groupwise
+import groupwise as gw
 from groupwise.analysis.components import path_beside, save_components
 from groupwise.analysis.plan import NOT_LOGGED, StepBatch, logged_batch, plan, size_named
 from groupwise.analysis.replay import PROXY
@@ -24,11 +24,14 @@ from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
+from groupwise.estimators.zero_variance import zero_variance_of_groups
 from groupwise.examples import trl_run
+from groupwise.pages.screen import MOST_WORDS, words_in
 from groupwise.pages.text import print_run_plan
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.metric import LOG_COMPLETIONS
+from groupwise.wording import number, ranged
 
 
 def log(**settings: float) -> RunRecord:
@@ -79,7 +82,7 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
             StepBatch(None, None, None),
             (
                 "The log does not say how many completions a step has; give --set "
-                "prompts_per_step=B --set group_size=G --set updates_per_step=U."
+                "prompts_per_step=B --set group_size=G."
             ),
         ),
     ],
@@ -124,8 +127,35 @@ def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
     shares = [row.share.value for row in powers]
     assert shares == sorted(shares, reverse=True)
     assert shares[2] == rollouts.zero_variance.now.value
-    shares_said = "29 %, 53 %, 82 %, 89 %, 94 % would be at 2, 4, 16, 32, 64 (beyond 8 extra"
-    assert shares_said in rollouts.status
+    assert "71 % of the groups of 8 are mixed, of 16 about 82 % would be, and" in rollouts.status
+
+
+def test_what_rewards_say_begins_with_the_answer_in_few_words() -> None:
+    for answer in (plan(trl_run(), budget=64), plan(log(group_size=4, prompts_per_step=4))):
+        assert answer.status.startswith("No group size follows from rewards alone. ")
+        assert words_in([answer.status]) <= MOST_WORDS
+        assert answer.zero_variance is not None
+    barren = dataclasses.replace(
+        answer,
+        zero_variance=zero_variance_of_groups([0] * 8, [0] * 4 + [1] * 4),
+    )
+    assert "would be, and dynamic sampling finds no mixed group." in barren.status
+
+
+def test_dynamic_sampling_costs_the_same_in_plan_and_in_replay() -> None:
+    """Groups per mixed group in both; each says which steps its mean is of."""
+    run = gw.open_run(trl_run())
+    planned, replayed = run.plan(), run.replay()
+    assert planned.dynamic_sampling is not None
+    late = f"sampling needs {ranged(planned.dynamic_sampling)} groups per mixed group."
+    assert late in planned.status
+    assert "In the last quarter of the steps" in planned.status
+    assert replayed.replay is not None
+    dynamic = replayed.replay.dynamic
+    said = next(note for note in replayed.notes if "Dynamic" in note)
+    mean = f"needs {number(dynamic.drawn.value)} groups per mixed group, the mean over all updates"
+    assert mean in said
+    assert f"{number(dynamic.batches)} where it draws whole batches" in said
 
 
 def test_without_components_rewards_are_told() -> None:
@@ -138,7 +168,6 @@ def test_without_components_rewards_are_told() -> None:
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
     says("analysis/plan/2", answer.status)
-    assert (answer.pass_rate, answer.smallest_size) == (0.25, 3)
     assert answer.dynamic_sampling is not None
     assert answer.dynamic_sampling.value == pytest.approx(2)
     assert str(answer).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
@@ -147,8 +176,6 @@ def test_without_components_rewards_are_told() -> None:
         "batch",
         "zero_variance",
         "failure",
-        "pass_rate",
-        "smallest_size",
         "dynamic_sampling",
         "bought",
         "budget",
@@ -197,7 +224,7 @@ def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     save_components(
         components(reward, prompt, score_ND=score), path_beside(run), provenance={}, force=True
     )
-    answer = groupwise.plan(run, budget=Budget(512))
+    answer = gw.plan(run, budget=Budget(512))
     assert answer.plan is not None
     assert (answer.plan.budget.amount, answer.command, answer.status) == (
         512,

@@ -100,7 +100,7 @@ def test_the_table_of_denominators_has_each_number_under_its_name() -> None:
 def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
     replayed = replay_run(make_record(rollouts=False))
     assert replayed.replay is None
-    assert "Dynamic sampling needs" in str(replayed)
+    assert "dynamic sampling needs" in str(replayed)
     assert "log the completions" in replayed.notes[-1]
     bare = replace(make_record(rollouts=False), meanings=())
     with pytest.raises(InsufficientDataError, match="expected rollouts with prompts"):
@@ -264,4 +264,4 @@ def test_a_share_of_zero_variance_groups_without_their_size_asks_for_the_size(
     log.write_text("\n".join(["step,reward,frac_reward_zero_std", *rows]))
     assert "got none: give --set group_size=G" in refused(capsys, "replay", str(log))
     plain = printed(capsys, "replay", str(log), "--set", "group_size=8")
-    assert "Dynamic sampling needs" in plain["status"]
+    assert "dynamic sampling needs" in plain["status"]

@@ -301,10 +301,9 @@ def test_to_pandas_is_the_table_of_steps() -> None:
 def test_without_pandas_one_line_says_what_to_do(
     good: gw.Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without(monkeypatch, "pandas")
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(
-        GroupwiseError,
-        match=r"^expected pandas, got none: pip install pandas, or use run\.steps, a Polars table$",
+        GroupwiseError, match=r"^expected pandas to be .* run\.steps, .*: pip install pandas$"
     ):
         good.to_pandas()
 
@@ -451,7 +450,10 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
             lambda run: run.forecast(to="x"),
             "expected a whole step after 100 for to, got 'x': give a later one",
         ),
-        (lambda _: gw.stability("a", 0.9), "expected a number, got 'a': convert it"),  # type: ignore[arg-type]
+        (
+            lambda _: gw.stability("a", 0.9),  # type: ignore[arg-type]
+            "stability expects numbers, got a run: open_run(RUN).stability() measures a run",
+        ),
         (lambda _: gw.stability(0.1, None), "expected a number, got None: convert it"),  # type: ignore[arg-type]
         (
             lambda run: gw.judge([2, 1], [0.1, 0.2]),
@@ -480,3 +482,26 @@ def test_a_metric_that_is_not_there_is_named() -> None:
     for ask in (run.fit, run.forecast):
         with pytest.raises(MissingMetricError, match=r"^expected a metric of trl_run, got 'nope'"):
             ask(metric="nope")
+
+
+@each_case("name", ["components", "plan_group_size", "reward_statistics", "stability"])
+def test_a_function_of_numbers_says_in_one_line_what_a_run_needs(name: str) -> None:
+    for given in (trl_run(), str(trl_run()), gw.open_run(trl_run())):
+        with pytest.raises(gw.GroupwiseError, match=rf"^{name} expects numbers, got a run: .+RUN"):
+            getattr(gw, name)(given)
+    with pytest.raises(TypeError, match="missing"):  # numbers that lack some are no run
+        getattr(gw, name)([0.5, 1.0])
+
+
+def test_what_a_user_would_pass_is_taken_or_named() -> None:
+    run = gw.open_run(trl_run())
+    assert gw.replay(trl_run()) == run.replay()
+    assert run.plan(budget=64) == run.plan(budget=gw.Budget(64)) == gw.plan(run, budget=64.0)
+    assert [row.step for row in run.forecast(at=400).rows] == [400]
+    with pytest.raises(gw.GroupwiseError, match="expected a metric of trl_run, got '0'"):
+        run[0]  # type: ignore[index]
+    for wrong in (run, None):
+        with pytest.raises(gw.GroupwiseError, match="expected the path of a file of components"):
+            gw.load_components(wrong)  # type: ignore[arg-type]
+    with pytest.raises(gw.GroupwiseError, match="expected components to save, got Run: give"):
+        gw.save_components(run, "components.json", provenance={})  # type: ignore[arg-type]

@@ -456,3 +456,9 @@ def test_a_failed_write_leaves_nothing_behind(
     with pytest.raises(GroupwiseError, match="No space left"):
         write_whole(tmp_path / "page.html", "x", force=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@each_case("command", list(cli.PROGRAM.commands))
+def test_help_names_no_type_of_ours(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([command, "--help"]) == 0
+    assert re.findall(r"<.*>|list\[|Path\b", capsys.readouterr().out) == []

@@ -172,7 +172,8 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()
-    assert "  Reward collapse: no sign of a problem" in said
+    clear = next(line for line in said if line.startswith("  No sign of a problem in "))
+    assert "; Reward collapse; " in clear
     assert said[-1].startswith("  These settings were not found: group_size, prompts_per_step, ")
 
 

@@ -201,9 +201,7 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
     assert text.splitlines()[:2] == [
         NOT_LOGGED,
-        (
-            "One step is 8 rollouts a prompt; give --set prompts_per_step=B --set updates_per_step=U."
-        ),
+        ("One step is 8 rollouts a prompt; give --set prompts_per_step=B."),
     ]
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
@@ -213,14 +211,14 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     [
         (["plan", "--budget", "64"], "Missing argument 'RUN|FILE'"),
         (["plan", "saved.json"], "--budget is missing"),
-        (["plan", "saved.json", "--budget", "nan"], "positive number"),
-        (["plan", "saved.json", "--budget", "inf"], "at most 1e+12; got inf"),
+        (["plan", "saved.json", "--budget", "nan"], "--budget expects a whole number from 1"),
+        (["plan", "saved.json", "--budget", "inf"], "to 1,000,000,000,000; got inf"),
         (
             ["plan", "run.csv", "--budget", "-3"],
-            "positive number of rollouts, at most 1e+12; got -3",
+            "--budget expects a whole number from 1 to 1,000,000,000,000; got -3",
         ),
         (["plan", "saved.json", "--budget", "1"], "raise it"),
-        (["plan", "saved.json", "--budget", "1e300"], "at most 1e+12; got 1e+300"),
+        (["plan", "saved.json", "--budget", "1e300"], "to 1,000,000,000,000; got 1e+300"),
         (["plan", "saved.json", "--budget", "64", "--group-size", "1"], "between 2 and 64"),
         (["plan", "saved.json", "--budget", "64", "--level", "95"], "--level"),
         (["plan", "saved.json", "--budget", "64", "--set", "group_size=8"], "which is no run"),

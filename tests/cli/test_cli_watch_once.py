@@ -182,3 +182,29 @@ def test_rewards_beyond_any_unit_are_told_alike(
     for command in (["diagnose"], ["report", "--force"], ["watch", "--once"]):
         assert main([*command, "run.csv"]) == 3
         assert "? CANNOT TELL  run.csv  all rewards are beyond 1e100" in capsys.readouterr().out
+
+
+def test_two_runs_of_one_name_go_by_their_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each command that shows several runs; a run that is alone keeps its name."""
+    monkeypatch.chdir(tmp_path)
+    rise = "".join(f"{step},{0.5 + 0.001 * step}\n" for step in range(1, 41))
+    for seed in ("seed-1", "seed-2"):
+        Path(seed).mkdir()
+        Path(seed, "a.csv").write_text("step,reward\n" + rise)
+    logs = ["seed-1/a.csv", "seed-2/a.csv"]
+    for command in (["watch", "--once"], ["report", "-o", "page.html"], ["compare"]):
+        assert main([*command, *logs]) == 0
+        printed = capsys.readouterr().out
+        assert ("seed-1" in printed, "seed-2" in printed, "a.csv" in printed) == (True, True, False)
+    assert Path("page.html").read_text().replace("<wbr>", "").count("seed-1") >= 2
+    gw.report(logs, "again.html")
+    assert "seed-1" in Path("again.html").read_text()
+    assert main(["report", *logs, "--json"]) == 0
+    assert [run["run"] for run in json.loads(capsys.readouterr().out)["runs"]] == [
+        "seed-1",
+        "seed-2",
+    ]
+    assert main(["watch", "--once", logs[0]]) == 0
+    assert "a.csv" in capsys.readouterr().out

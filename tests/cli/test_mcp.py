@@ -416,9 +416,9 @@ def test_the_server_lists_the_tools_and_answers_calls(
 def test_without_the_sdk_or_a_folder_it_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     assert main(["mcp", str(tmp_path)]) == 2
-    assert "groupwise[mcp]" in capsys.readouterr().err
+    assert "installed for groupwise mcp: pip install mcp\n" in capsys.readouterr().err
     assert main(["mcp", str(tmp_path / "none")]) == 2
     assert "expected a folder of runs" in capsys.readouterr().err
 

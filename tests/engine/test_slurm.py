@@ -72,7 +72,7 @@ class Cluster:
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     made = Cluster()
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=made.executor))
-    monkeypatch.setattr(on_slurm, "find_spec", lambda _: True)
+    monkeypatch.setattr(on_slurm, "check_installed", lambda *_, **__: None)
     monkeypatch.setattr(on_slurm, "_answer", made.answer)
     monkeypatch.setattr(on_slurm, "_HOME", tmp_path / "home")
     monkeypatch.setattr(on_slurm, "_BEAT", 0.1)

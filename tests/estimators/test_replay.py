@@ -25,7 +25,7 @@ from groupwise.estimators.replay import (
     by_spread,
     conformal_stop,
     dynamic_sampling,
-    replay,
+    replay_groups,
     skipping,
 )
 
@@ -62,13 +62,13 @@ def test_a_smaller_size_is_the_mean_over_all_subsets(size: int) -> None:
 
 
 def test_the_size_sampled_gives_back_the_log() -> None:
-    made = replay(logged(*GROUPS))
+    made = replay_groups(logged(*GROUPS))
     same = row(made, Choice.SIZE, 4)
     assert (same.live.value, same.rollouts.value, same.cost.value) == (0.5, 1, 1)
     assert (made.live_groups, made.live.value, made.dynamic.drawn.value) == (3, 0.5, 2)
     assert row(made, Choice.SIZE, 8).status is ReplayStatus.EXTRAPOLATED
     assert made.notes == (NEEDS_NAMES,)
-    assert replay(logged((0.1, 0.2), (0.3, 0.2))).notes == (NEEDS_NAMES, NEEDS_TWO)
+    assert replay_groups(logged((0.1, 0.2), (0.3, 0.2))).notes == (NEEDS_NAMES, NEEDS_TWO)
 
 
 def test_dynamic_sampling_in_whole_batches_takes_those_that_enumeration_says() -> None:
@@ -81,12 +81,12 @@ def test_dynamic_sampling_in_whole_batches_takes_those_that_enumeration_says() -
         )
         for many in range(9)
     )
-    assert_allclose(replay(logged(*GROUPS)).dynamic.batches, expected, atol=1e-3)
+    assert_allclose(replay_groups(logged(*GROUPS)).dynamic.batches, expected, atol=1e-3)
 
 
 def test_where_every_group_is_live_nothing_is_saved() -> None:
     alive = logged(*[(1, 0, 0, 1)] * 12, prompts=[0, 1, 2, 3] * 3, per_step=4)
-    made = replay(alive)
+    made = replay_groups(alive)
     assert (made.dynamic.drawn.value, made.dynamic.batches) == (1, 1)
     assert made.live.high == 1 > made.live.low > 0
     for choice in (Choice.SOLVED, Choice.FLAT, Choice.SPREAD):
@@ -96,7 +96,7 @@ def test_where_every_group_is_live_nothing_is_saved() -> None:
 
 def test_a_log_without_a_live_group_is_refused() -> None:
     with pytest.raises(InsufficientDataError, match="got none in 2"):
-        replay(logged((1, 1), (0, 0)))
+        replay_groups(logged((1, 1), (0, 0)))
     with pytest.raises(InsufficientDataError, match="got a single one"):
         logged((1, 0), (1,))
 
@@ -182,7 +182,9 @@ def test_a_conformal_stop_is_that_of_a_calculation_by_hand() -> None:
 def test_denominators_by_hand() -> None:
     """Tokens 1, 3 live and 2, 2 not: per token half is live, per sequence half, of the longest 1/3."""
     groups = LoggedGroups.of([1, 0, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0], tokens_N=[1, 3, 2, 2])
-    rate = {row.name: (row.rate.value, row.longest.value) for row in replay(groups).denominators}
+    rate = {
+        row.name: (row.rate.value, row.longest.value) for row in replay_groups(groups).denominators
+    }
     assert_allclose(rate["per sequence"], (0.5, 0.5))
     assert_allclose(rate["per token"], (0.5, 0.75))
     assert_allclose(rate["constant"], (1 / 3, 0.75))
@@ -193,14 +195,14 @@ def test_groups_of_one_prompt_count_as_one() -> None:
     once = logged(*GROUPS, prompts=list(range(6)))
     thrice = logged(*GROUPS * 3, prompts=list(range(6)) * 3)
     apart = logged(*GROUPS * 3)
-    widths = [replay(groups).live.width for groups in (once, thrice, apart)]
+    widths = [replay_groups(groups).live.width for groups in (once, thrice, apart)]
     assert_allclose(widths[0], widths[1])
     assert widths[2] < 0.75 * widths[0]
 
 
 def test_of_one_prompt_the_interval_is_over_its_groups() -> None:
     alone, apart = (
-        replay(logged(*GROUPS * 9, prompts=each)) for each in ([0] * 54, list(range(54)))
+        replay_groups(logged(*GROUPS * 9, prompts=each)) for each in ([0] * 54, list(range(54)))
     )
     assert alone.live == apart.live
     assert row(alone, Choice.SIZE, 4).cost.width == 0

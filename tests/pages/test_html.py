@@ -205,7 +205,10 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
     ]
     places = [first.index(part) for part in order]
     assert places == sorted(places)
-    said = said_of(summary.judgement) or [("do", "this run needs no change")]
+    checks = summary.judgement.checks
+    lacking = sum(check.status is Status.NOT_LOGGED for check in checks)
+    no_change = f"no change; {lacking} of {len(checks)} checks lack what they need"
+    said = said_of(summary.judgement) or [("do", no_change)]
     assert first.count("<dt>") == 4 + len(said)
     assert all(words in first for _, words in said)
     assert first.count('class="panel small"') == 4

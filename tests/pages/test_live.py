@@ -935,9 +935,9 @@ def test_what_cannot_be_watched_is_a_sentence_and_code_2(
 def test_without_the_libraries_it_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("groupwise.cli.watch.find_spec", lambda _name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     assert main(["watch", str(write_log(tmp_path / "run.jsonl", 5))]) == 2
-    assert "groupwise[live]" in capsys.readouterr().err
+    assert "for the live page: pip install starlette uvicorn\n" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is sent to a process")

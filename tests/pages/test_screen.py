@@ -359,20 +359,35 @@ CHECKS = (
         log="a reward on held-out prompts",
         check="reward_hacking",
     ),
+    Finding(Status.NONE, "no swing", value=Interval(0.0287, 0, 1), check="instability"),
     Finding(Status.NOT_LOGGED, "no [bold]KL[/]", check="kl"),
 )
+CHECKS = (CHECKS[-1], *CHECKS[:-1])
 
 
 def test_why_adds_the_answer_of_every_check() -> None:
     text = printed(replace(OK, checks=CHECKS), why=True)
-    assert [line for line in text.splitlines()[2:] if not line.startswith("      ")] == [
+    assert [line for line in text.splitlines()[2:] if "measured" not in line] == [
         "",
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
-        "  Length runaway: no sign of a problem",
-        "  Reward hacking, not logged: Log a reward on held-out prompts.",
-        "  Kl, not logged: No [bold]KL[/].",
+        "  No sign of a problem in 2 checks: Length runaway; Instability.",
+        "  The log lacks what 2 checks would need; --json lists all.",
+        "      Reward hacking: Log a reward on held-out prompts.",
+        "      Kl: No [bold]KL[/].",
     ]
+
+
+def test_why_names_three_of_what_is_not_logged_those_first_that_say_what_to_log() -> None:
+    silent = tuple(replace(CHECKS[0], check=f"silent_{place}") for place in range(9))
+    said = printed(replace(OK, checks=(*silent, *CHECKS)), why=True)
+    assert "The log lacks what 11 checks would need" in said
+    assert [line.strip().partition(":")[0] for line in said.splitlines()[-3:]] == [
+        "Reward hacking",
+        "Silent 0",
+        "Silent 1",
+    ]
+    assert "The log lacks" not in printed(replace(OK, checks=CHECKS[1:4]), why=True)
 
 
 def test_why_adds_the_numbers() -> None:
@@ -418,6 +433,10 @@ def test_a_terminal_of_ascii_keeps_signs_and_operators() -> None:
         (("x" * 64, ", y", "z"), 1, "short", "x" * 64),
         (("x" * 67,), 1, "short", "short"),
         (("a " * 20, " b c", " d"), 1, "", "a " * 20 + "b c"),
+        # What is cut off ends behind a whole item, if one ends in its second half.
+        (("x" * 30 + "; y z, " + "v" * 30,), 1, "", "x" * 30 + "; y z, ..."),
+        (("x" * 40 + ", 4,544 " + "v" * 30,), 1, "", "x" * 40 + ", ..."),
+        (("x" * 9 + ", " + "y " * 15 + "v" * 50,), 1, "", "x" * 9 + ", " + "y " * 14 + "y..."),
     ],
 )
 def test_a_line_says_as_much_as_has_room(

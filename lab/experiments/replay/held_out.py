@@ -25,7 +25,7 @@ from groupwise import open_run
 from groupwise.analysis.rollouts import named_outcomes
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay
+from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay_groups
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject
 from groupwise_lab.trainer import grpo
@@ -101,7 +101,7 @@ def _real(folder: Path, repeats: int) -> Iterator[Prediction]:
 
 def _replayed(log_NK: Float) -> Replay:
     reward, group, step, prompt = log_NK.T
-    return replay(LoggedGroups.of(reward, group, step, prompt_N=prompt))
+    return replay_groups(LoggedGroups.of(reward, group, step, prompt_N=prompt))
 
 
 def _compared(name: str, shown: Replay, met: Replay) -> Iterator[Prediction]:

@@ -15,7 +15,7 @@ import pytest
 from numpy.random import Generator
 
 from groupwise.arrays import Float
-from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay
+from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay_groups
 from groupwise.intervals import Interval
 
 STEPS, PROMPTS, POOL, SIZE, REPEATS = 60, 16, 120, 8, 8
@@ -38,7 +38,7 @@ def test_nine_of_ten_comparisons_hold() -> None:
 
 def _replayed(log_NK: Float) -> Replay:
     reward, group, step, prompt = log_NK.T
-    return replay(LoggedGroups.of(reward, group, step, prompt_N=prompt))
+    return replay_groups(LoggedGroups.of(reward, group, step, prompt_N=prompt))
 
 
 class World:

@@ -229,7 +229,7 @@ def test_the_process_ends_with_the_block() -> None:
 def test_what_makes_no_judge_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InvalidArgumentError):
         MathVerify(limit=0)
-    monkeypatch.setattr("groupwise_lab.trainer.worker.find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(GroupwiseError, match="pip install"):
         MathVerify()
 

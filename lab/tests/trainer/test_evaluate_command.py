@@ -466,7 +466,7 @@ def test_too_little_memory_and_a_missing_torch_are_one_sentence(
         "importlib.util.find_spec",
         lambda name, *rest: None if name == "torch" else find(name, *rest),
     )
-    assert "for evaluation: pip install 'groupwise[hf]'" in printed(arguments, capsys, code=2)
+    assert "for evaluation: pip install torch\n" in printed(arguments, capsys, code=2)
 
 
 def test_a_question_that_asks_for_a_box_is_not_told_twice() -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import compress, islice
 from os.path import commonprefix
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -40,7 +40,7 @@ from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import percent
 from groupwise.plain import Plain, Said, Words, frozen
-from groupwise.record.run import RULES, RunRecord, cut, steps_table
+from groupwise.record.run import RULES, RunRecord, cut, named_apart, steps_table
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import (
     alike,
@@ -50,7 +50,6 @@ from groupwise.wording import (
     number,
     ranged,
     short,
-    shortest_paths,
 )
 
 _NUMBER = r"[+-]?(?<!\d)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
@@ -168,19 +167,6 @@ def short_names(names: Sequence[str]) -> list[str]:
         f"…{name[start : start + _LONGEST - 2]}…" if collides else own
         for name, own, collides in zip(whole, short, again, strict=True)
     ]
-
-
-def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
-    """Return runs that go by their paths where two of them have one name."""
-    places = [
-        next((folder for folder in log.parents if folder.name == record.name), log)
-        for record in records
-        for log in [PurePath(source.path) for source in record.sources[:1]]
-    ]
-    if not len({record.name for record in records}) < len(records) == len(set(places)):
-        return records
-    names = shortest_paths(places)
-    return [replace(record, name=name) for record, name in zip(records, names, strict=True)]
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:

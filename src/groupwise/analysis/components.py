@@ -49,7 +49,7 @@ from groupwise.estimators.moments import (
     gradient_weights,
     moments_of_gram,
 )
-from groupwise.files import beside, first_bytes, write_whole
+from groupwise.files import beside, first_bytes, path_text, write_whole
 from groupwise.intervals import percent
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import Words, frozen, to_json
@@ -239,6 +239,11 @@ def save_components(
         ...     load_components(path).components.prompts
         8
     """
+    if not isinstance(components, Components):
+        raise InvalidArgumentError(
+            f"expected components to save, got {type(components).__name__}: give those of "
+            "components(...) or load_components(...).components"
+        )
     target = Path(path)
     check_free(target, force=force)
     content = {
@@ -308,7 +313,7 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
         groupwise.errors.UnreadableRunError: expected components in no/such/file.json, got No such
         file or directory: run groupwise ...
     """
-    target = Path(path)
+    target = Path(path_text(path, "file of components"))
     try:
         if target.stat().st_size > _LARGEST_FILE:
             raise UnreadableRunError(

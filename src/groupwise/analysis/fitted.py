@@ -484,7 +484,7 @@ def gained(fitted: Fitted) -> str:
     doubt = " That may be a gain or a loss." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"The mean reward is {short(outlook.grid[0].mean)} now; another "
+        f"The forecast starts from a mean of {short(outlook.grid[0].mean)}; another "
         f"{outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change it by "
         f"{sign}{value} ({low} to {high}).{doubt}"
     )

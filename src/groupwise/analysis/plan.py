@@ -25,7 +25,7 @@ from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
-from groupwise.wording import clean, count, number, sentence, shown_argument
+from groupwise.wording import clean, count, ranged, sentence, shown_argument
 
 _MOST_FACTS, _LONGEST_FACT = 24, 80
 # Rollouts a prompt that no run is shown to lose much by (docs/how-to/choose-the-group-size.md).
@@ -197,7 +197,7 @@ class StepBatch(Plain):
 
     @property
     def said(self) -> str:
-        """The batch in one line, with the settings that would complete it."""
+        """The batch in one line, with the settings that a plan needs of it."""
         parts = [
             "" if size is None else count(size, noun)
             for size, noun in ((self.prompts, "prompt"), (self.group_size, "rollout"))
@@ -207,11 +207,7 @@ class StepBatch(Plain):
         factors = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
         if self.updates is not None:
             factors.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
-        batch = {
-            "prompts_per_step=B": self.prompts,
-            "group_size=G": self.group_size,
-            "updates_per_step=U": self.updates,
-        }
+        batch = {"prompts_per_step=B": self.prompts, "group_size=G": self.group_size}
         missing = [f"--set {name}" for name, value in batch.items() if value is None]
         said = (
             f"One step is {' in '.join(factors)}"
@@ -225,7 +221,7 @@ class StepBatch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "smallest_size", "dynamic_sampling", "bought")
+    MORE = ("status", "dynamic_sampling", "bought")
 
     batch: StepBatch  # of one step
     zero_variance: (
@@ -238,7 +234,6 @@ class RunPlan(Said):
     # what to log, where completions are missing, and the command that measures components; "" where
     # they are there
     command: str
-    pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
     failure: str = ""  # of the run, where it failed; printed first
     budget: Budget | None = None  # of a step, where one was given
 
@@ -252,13 +247,6 @@ class RunPlan(Said):
             f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {_SAFE}"
             f"{self.budget.left(_SAFE)}."
         )
-
-    @property
-    def smallest_size(self) -> int | None:
-        """The smallest group of which most have a success: ln 2 / -ln(1 - mean pass rate)."""
-        if self.pass_rate is None:
-            return None
-        return max(2, math.ceil(math.log(2) / -math.log1p(-self.pass_rate)))
 
     @property
     def dynamic_sampling(self) -> Interval | None:
@@ -277,25 +265,14 @@ class RunPlan(Said):
         outlook = self.zero_variance
         if outlook is None:
             return self.missing + self.bought
-        size = outlook.group_size
-        rows = [row for row in outlook.powers or outlook.shares[1:] if row.group_size != size]
-        sizes = ", ".join(str(row.group_size) for row in rows)
-        others = ", ".join(percent(1 - row.share.value) for row in rows)
-        unseen = "" if outlook.basis == "rewards" else "; smaller ones need completions"
-        success = self.pass_rate and (
-            f" Below a pass rate of {percent(1 - 2 ** (-1 / size))} most lack a success; at the "
-            f"mean, {percent(self.pass_rate)}, most groups of {self.smallest_size} have one."
-        )
+        larger = outlook.shares[1]
         drawn = self.dynamic_sampling
-        times = (
-            f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the groups"
-            if drawn
-            else "groups without limit"
-        )
+        needs = f"needs {ranged(drawn)} groups per mixed group" if drawn else "finds no mixed group"
         return (
-            f"Rewards recommend no size: {percent(1 - outlook.now.value)} of late groups of {size} "
-            f"are mixed, and {others} would be at {sizes} (beyond {size} extrapolated{unseen})."
-            f"{success or ''} Dynamic sampling needs {times}.{self.bought}"
+            "No group size follows from rewards alone. In the last quarter of the steps "
+            f"{percent(1 - outlook.now.value)} of the groups of {outlook.group_size} are mixed, "
+            f"of {larger.group_size} about {percent(1 - larger.share.value)} would be, and dynamic "
+            f"sampling {needs}.{self.bought}"
         )
 
     def __str__(self) -> str:
@@ -303,7 +280,7 @@ class RunPlan(Said):
         return f"{self.failure} {self.status} {self.batch.said}".lstrip()
 
 
-def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPlan:
+def plan(run: RunRecord | str | Path, *, budget: Budget | float | None = None) -> RunPlan:
     """Return what a run says of its group size.
 
     From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the safe
@@ -312,7 +289,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
 
     Args:
         run: a record, or the path of a run.
-        budget: of one step; by default the run's own rollouts.
+        budget: of one step, a number of rollouts or a `Budget`; by default the run's own.
 
     Returns:
         The plan.
@@ -327,6 +304,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         >>> found.zero_variance.group_size, [row.group_size for row in found.zero_variance.shares]
         (8, [8, 16, 32])
     """
+    if isinstance(budget, int | float):
+        budget = Budget(budget)
     record = run if isinstance(run, RunRecord) else run_record(run)
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     judged = getattr(run, "judgement", None) or judge(record)
@@ -375,20 +354,9 @@ def plan_of_rewards(
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
-        _pass_rate(record),
         judged.fact * judged.alarm if judged else "",
         budget,
     )
-
-
-def _pass_rate(record: RunRecord) -> float | None:
-    """The mean reward of the last quarter of the rows, where it can be a share of right answers."""
-    try:
-        reward = record.values(record.column("reward"))
-    except GroupwiseError:
-        return None
-    late = _late(reward)
-    return late if 0 < late < 1 and np.nanmin(reward) >= 0 and np.nanmax(reward) <= 1 else None
 
 
 def _late(value_T: Float) -> float:

@@ -12,7 +12,7 @@ from groupwise.analysis.plan import NOT_LOGGED, RunPlan, plan_of_rewards
 from groupwise.analysis.rollouts import named_outcomes
 from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
+from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay_groups
 from groupwise.plain import Said, Words, frozen
 from groupwise.readers.rollouts import BY_GROUPS
 from groupwise.record.run import RunRecord
@@ -112,12 +112,12 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         return RunReplay(
             None, spent, rewards, (UNKNOWN, f"For more choices, {log_completions(record)}")
         )
-    made = replay(groups, seed=seed)
+    made = replay_groups(groups, seed=seed)
     dynamic = (
         "Saved rollouts are counted for the same number of mixed groups. Dynamic sampling saves "
-        f"only updates: in whole batches it samples {number(made.dynamic.batches)} times as many "
-        "rollouts as the log has. Its average over updates uses stretches of 50 mixed groups "
-        "and hides changes within a stretch."
+        f"only updates: it needs {number(made.dynamic.drawn.value)} groups per mixed group, the "
+        f"mean over all updates, and {number(made.dynamic.batches)} where it draws whole batches "
+        "and drops the rest. `groupwise plan` says the first for the last quarter of the steps."
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
     part = IN_PART if spent and 1.1 * made.rollouts < (spent.rollouts or 0) else ""

@@ -1,4 +1,4 @@
-"""Functions that take a run, a path or arrays: `fit`, `forecast`, `judge` and `report`.
+"""Functions that take a run, a path or arrays: `fit`, `forecast`, `judge`, `replay`, `report`.
 
 Arrays go to the mathematics as they are; everything else becomes a run, which answers.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from groupwise.api.run import Run, run_of, write_page
+from groupwise.api.run import run_of, write_page
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from groupwise.analysis.fitted import Outlook
+    from groupwise.analysis.replay import RunReplay
     from groupwise.arrays import Ends
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.forecasting.results import FitResult, Forecast
@@ -179,6 +180,27 @@ def judge(
     return judge_record(record, ended=ended)
 
 
+def replay(run: RunOrArrays, *, seed: int = 0) -> RunReplay:
+    """Replay a run under other choices, as `groupwise replay` does.
+
+    Args:
+        run: a run or a path, with rollouts or the share of zero-variance groups.
+        seed: of the order in which a conformal stop sees a group's rollouts.
+
+    Returns:
+        The choices with intervals over prompts; `print` shows the answer.
+
+    Raises:
+        InsufficientDataError: no whole groups with rewards that differ are logged.
+
+    Example:
+        >>> from groupwise.examples import trl_run
+        >>> replay(trl_run()).replay.group_size
+        8
+    """
+    return run_of(run).replay(seed=seed)
+
+
 def report(
     runs: RunRecord | str | Path | Sequence[RunRecord | str | Path],
     path: str | Path = "groupwise-report.html",
@@ -209,8 +231,7 @@ def report(
         True
     """
     given = runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
-    opened: list[Run] = [run_of(run) for run in given]
-    return write_page([(run, run.opened) for run in opened], path, metric=metric, force=force)
+    return write_page([run_of(run) for run in given], path, metric=metric, force=force)
 
 
 def _refuse(**options: Any) -> None:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError, check_installed
 from groupwise.files import free_target, path_text, write_whole
 from groupwise.readers import run_record
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, named_apart
 from groupwise.wording import clean, count
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Run(RunRecord):
             >>> run_of([0.25, 0.5])["reward"].tolist()
             [0.25, 0.5]
         """
-        return self.values(self.column(metric))
+        return self.values(self.column(str(metric)))
 
     def fit(
         self, *, metric: str = "reward", law: str | None = None, level: float = 0.95
@@ -102,7 +102,7 @@ class Run(RunRecord):
         self,
         *,
         to: float | None = None,
-        at: Sequence[float] | None = None,
+        at: Sequence[float] | float | None = None,
         metric: str = "reward",
         level: float = 0.9,
         until: float | None = None,
@@ -134,6 +134,7 @@ class Run(RunRecord):
             to = until
         if to is not None and at is not None:
             raise InvalidArgumentError("expected one of to= and at=, got both: leave one out")
+        at = [at] if isinstance(at, int | float) else at
         steps = at if to is None else self._steps_to(to)
         fitted = fit_metric(self, metric, ahead=ForecastRequest(steps, level))
         if fitted.outlook is None:
@@ -160,11 +161,11 @@ class Run(RunRecord):
 
         return replay_run(self, seed=seed, opened=self.opened)
 
-    def plan(self, *, budget: Budget | None = None) -> RunPlan:
+    def plan(self, *, budget: Budget | float | None = None) -> RunPlan:
         """Say what a run tells of its group size, as `groupwise plan` does.
 
         Args:
-            budget: of one step; by default the run's own rollouts.
+            budget: of one step, rollouts or a `Budget`; by default the run's own.
 
         Returns:
             The safe size and the price of the one in use where components lie beside the run, else
@@ -225,7 +226,7 @@ class Run(RunRecord):
             OverwriteError: a file is there already.
             GroupwiseError: it cannot be written.
         """
-        return write_page([(self, self.opened)], path, metric=metric, force=force)
+        return write_page([self], path, metric=metric, force=force)
 
     def to_pandas(self) -> Any:
         """Return the table of steps as a pandas DataFrame, missing values as NaN.
@@ -236,12 +237,9 @@ class Run(RunRecord):
         Raises:
             GroupwiseError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError:
-            raise GroupwiseError(
-                "expected pandas, got none: pip install pandas, or use run.steps, a Polars table"
-            ) from None
+        check_installed("pandas", what="run.to_pandas() beside run.steps, a Polars table")
+        import pandas as pd
+
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
 
     def _steps_to(self, to: Any) -> list[float]:
@@ -348,21 +346,19 @@ def _run(record: RunRecord, opened: Path | None = None) -> Run:
     )
 
 
-def write_page(
-    runs: Sequence[tuple[RunRecord, Path | None]], path: str | Path, *, metric: str, force: bool
-) -> Path:
-    """Write one page on runs, each with what it was opened from; return its path."""
+def write_page(runs: Sequence[Run], path: str | Path, *, metric: str, force: bool) -> Path:
+    """Write one page on runs; return its path."""
     from groupwise.analysis.summary import page_room, summarise
     from groupwise.pages.html import render
 
     if not runs:
         raise InvalidArgumentError("expected a run, got none: give one run or a list of runs")
     target = Path(path_text(path, "page"))
-    logs = [Path(source.path) for record, _ in runs for source in record.sources]
-    free_target(target, logs, force=force)
+    free_target(target, [Path(file.path) for run in runs for file in run.sources], force=force)
     room = page_room(len(runs))
     summaries = [
-        summarise(record, metric=metric, room=room, opened=opened) for record, opened in runs
+        summarise(named, metric=metric, room=room, opened=run.opened)
+        for run, named in zip(runs, named_apart(runs), strict=True)
     ]
     write_whole(target, render(summaries), force=force)
     return target

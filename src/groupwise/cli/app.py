@@ -386,7 +386,11 @@ def _loaded(module: str, name: str, about: str) -> Any:
     alone.command(name=name, help=about)(
         _with_options(getattr(importlib.import_module(module), name))
     )
-    return typer.main.get_command(alone)
+    command: Any = typer.main.get_command(alone)
+    for parameter in command.params:
+        if parameter.param_type_name == "argument":  # "<list[Path]>" says nothing
+            parameter.display_type_rich = lambda ctx: None  # noqa: ARG005
+    return command
 
 
 @dataclass(frozen=True)

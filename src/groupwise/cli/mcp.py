@@ -16,13 +16,12 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from groupwise import __version__
 from groupwise.cli.app import DEFECT, PROGRAM, REFUSED, pairs
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, check_installed
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Words, frozen, to_json
@@ -249,8 +248,7 @@ def mcp(
 ) -> None:
     """Serve these answers to an agent over standard input and output; write nothing."""
     served = Folders(folders)
-    if find_spec("mcp") is None:
-        raise GroupwiseError("expected the MCP SDK, got none: pip install 'groupwise[mcp]'")
+    check_installed("mcp", what="groupwise mcp")
     import anyio
 
     anyio.run(_serve, served)

@@ -33,10 +33,6 @@ def plan(
     from groupwise.estimators.best_group_size import Budget, plan_from_components
     from groupwise.pages.text import print_plan
 
-    if budget is not None and not 0 < budget <= 1e12:
-        raise InvalidArgumentError(
-            f"--budget expects a positive number of rollouts, at most 1e+12; got {budget:g}"
-        )
     notes, own = list[str](), 0
     judged: Judgement | None = None
     held = components_of_file(source, level=level)
@@ -62,10 +58,10 @@ def plan(
             "--budget is missing: give the rollouts that one optimiser step may cost, for example "
             "--budget 1024"
         )
-    if own > budget and group_size is None:
+    if group_size is None and own > budget:
         notes.append(f"The group size of the run, {own}, exceeds this budget.")
-    elif own > 1 and group_size is None:
-        group_size = own
+    elif group_size is None:
+        group_size = own if own > 1 else None
     try:
         group_plan = plan_from_components(held, Budget(budget), present=group_size)
     except InsufficientDataError as error:

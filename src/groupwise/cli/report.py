@@ -35,6 +35,7 @@ def report(
     from groupwise.analysis.summary import page_room, summarise
     from groupwise.pages.html import made_by, render
     from groupwise.pages.screen import print_judgement
+    from groupwise.record.run import named_apart
 
     opening = opening.with_settings(gpus=gpus, gpu_price=price)
     steps = cli.steps_of(at)
@@ -44,12 +45,13 @@ def report(
     if target:
         free_target(target, inputs, force=force)
     room = page_room(len(runs), completions)
-    summaries = []
+    records, summaries = [], []
     with cli.advancing(quiet=as_json, total=2 * len(runs) + 1) as step:
         for path in runs:
             step(f"reading {path.name}")
-            record = opening.open(path)
-            inputs += cli.logs_of(record)
+            records.append(opening.open(path))
+            inputs += cli.logs_of(records[-1])
+        for path, record in zip(runs, named_apart(records), strict=True):
             step(f"fitting {path.name}")
             summaries.append(
                 summarise(

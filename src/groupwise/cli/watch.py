@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, check_installed
 
 if TYPE_CHECKING:
     from groupwise.integrations.alerts import Webhook
@@ -64,8 +63,10 @@ def _look(
     """Judge each run as it stands and return the exit code."""
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
+    from groupwise.record.run import named_apart
 
-    judged = [judge(opening.open(path), ended=ended) for path in runs]
+    records = named_apart([opening.open(path) for path in runs])
+    judged = [judge(record, ended=ended) for record in records]
     if hook is not None:
         for path, judgement in zip(runs, judged, strict=True):
             hook.judged(judgement, str(path.resolve()))
@@ -93,12 +94,7 @@ def _serve(
     from groupwise.readers.follow import Follower
     from groupwise.wording import count
 
-    if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
-        raise GroupwiseError(
-            "expected starlette and uvicorn for the live page, got none: pip install "
-            "'groupwise[live]'"
-        )
-
+    check_installed("starlette", "uvicorn", what="the live page")
     followers = followers_of(runs, partial(Follower, **opening.asked))
     bound, token = bound_socket(port), new_token()
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from importlib import import_module
 from itertools import chain
 
 import numpy as np
@@ -63,6 +64,7 @@ from groupwise.diagnostics.signals import (
     reach_of,
     signs_about,
 )
+from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Words, frozen
 from groupwise.record.run import RunRecord, has_ended
@@ -429,36 +431,10 @@ _MOST = 0.6
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows
 # from it.
 CHECKS: dict[str, Callable[[Evidence], Finding]] = {
-    "groups_of_one": zero_variance.groups_of_one,
-    numerics.FINITE: numerics.finite,
-    "pace": numerics.pace,
-    instability.COLLAPSE: instability.collapse,
-    "lost": instability.lost,
-    verifier.NAME: verifier.broken_verifier,
-    hacking.NAME: hacking.reward_hacking,
-    "learning_rate": learning.zero_learning_rate,
-    "updates": numerics.updates,
-    instability.NAME: instability.unstable_training,
-    completions.NAME: completions.concentration,
-    zero_variance.NAME: zero_variance.zero_variance_groups,
-    "sampler_mismatch": numerics.sampler,
-    "divergence": numerics.divergence,
-    "gradient": numerics.gradient,
-    completions.TRUNCATION: completions.truncation,
-    "reward_functions": verifier.reward_functions,
-    "repetition": completions.repetition,
-    "truncated_rewards": completions.truncated,
-    "staleness": numerics.staleness,
-    "restart": instability.restart,
-    "discards": numerics.discards,
-    "router_load": numerics.router,
-    "tool_failures": verifier.tools,
-    "environments": verifier.environments,
-    "infrastructure": verifier.infrastructure,
-    "time_limit": verifier.time_limit,
-    "tool_use": verifier.tool_use,
-    "update": numerics.update,
-    numerics.CRASH: numerics.crash,
+    row["check"]: getattr(import_module(f"groupwise.diagnostics.{module}"), function)
+    for row in table_rows("diagnostics/checks.tsv")
+    for module, _, function in [row["place"].partition(".")]
+    if module
 }
 # Checks whose finding may be what success looks like: no alarm where the cause is only possible.
 _HARMLESS = (completions.NAME, zero_variance.NAME)

@@ -55,6 +55,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS, grid_of
 from groupwise.errors import GroupwiseError
+from groupwise.files import table_rows
 from groupwise.intervals import percent
 from groupwise.plain import frozen
 from groupwise.record.table import TELLING
@@ -760,14 +761,10 @@ def _companion(
 
 
 # What the gap may go with, the fact that it speaks for, and the column in words; the first counts.
-_COMPANIONS = (
-    ("kl", Fact.GAP_FOLLOWS_KL, "the KL while the reward is flat"),
-    ("staleness", Fact.GAP_FOLLOWS_AGE, "the age of the rollouts"),
-    ("turns", Fact.GAP_FOLLOWS_TURNS, "the number of turns"),
-    ("tool_calls", Fact.GAP_FOLLOWS_TURNS, "the number of tool calls"),
-    ("entropy", Fact.GAP_GROWS_AS_ENTROPY_FALLS, "the falling entropy"),
-    ("gradient_norm", Fact.GAP_FOLLOWS_GRADIENT, "the gradient norm"),
-)
+_COMPANIONS = [
+    (row["quantity"], Fact[row["fact"]], row["words"])
+    for row in table_rows("diagnostics/companions.tsv")
+]
 
 
 def _ends(value_T: Float) -> Ends:

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Ends, Flags, Float, Whole, floats
+from groupwise.arrays import Ends, Flags, Float, Whole, floats, of_numbers
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.plain import Plain, Words, frozen
@@ -320,6 +320,7 @@ class Stability(Plain):
         return f"Unstable: the force {self.force:.3g} exceeds the threshold {high:.3g}{largest}."
 
 
+@of_numbers("open_run(RUN).stability() measures a run")
 def stability(
     force: float,
     momentum: float,

@@ -8,11 +8,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from groupwise.engine.worker import Work, WorkerMessage
-from groupwise.errors import GroupwiseError, first_line
+from groupwise.errors import GroupwiseError, check_installed, first_line
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -56,11 +55,7 @@ class RayCrew:
 
     def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
         """Connect to the cluster and check what it has."""
-        if find_spec("ray") is None:
-            raise GroupwiseError(
-                "expected Ray to be installed for --engine ray, got none: pip install "
-                "'groupwise[ray]'"
-            )
+        check_installed("ray", what="--engine ray")
         os.environ.setdefault(
             "RAY_DEDUP_LOGS_SKIP_REGEX", "."
         )  # else Ray says on stdout, amid our answers, that a worker has died

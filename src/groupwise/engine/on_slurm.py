@@ -18,12 +18,11 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from groupwise.engine.worker import THREADS, Work, WorkerMessage
-from groupwise.errors import GroupwiseError, first_line
+from groupwise.errors import GroupwiseError, check_installed, first_line
 
 _HOME = Path.home() / ".cache" / "groupwise" / "engine"
 _WORKERS = 4  # where nobody says how many
@@ -107,11 +106,7 @@ class SlurmCrew:
 
     def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
         """Make the folder that driver and jobs share."""
-        if find_spec("submitit") is None:
-            raise GroupwiseError(
-                "expected submitit to be installed for --engine slurm, got none: pip install "
-                "'groupwise[slurm]'"
-            )
+        check_installed("submitit", what="--engine slurm")
         import submitit
 
         try:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, of_numbers
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
@@ -195,6 +195,7 @@ class GroupSizePlan(Said):
         return {key: value for key, value in Plain.as_dict(self).items() if value is not None}
 
 
+@of_numbers("plan(RUN) plans for a run")
 def plan_group_size(
     vp: float,
     t: float,

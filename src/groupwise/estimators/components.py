@@ -24,7 +24,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Columns, Float, Places, floats, mean_ranks
+from groupwise.arrays import Columns, Float, Places, floats, mean_ranks, of_numbers
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.moments import (
     MOMENTS,
@@ -564,6 +564,7 @@ def weights(**weight_of: float) -> Float:
     return vector
 
 
+@of_numbers("a run needs its model: groupwise components RUN --model CHECKPOINT")
 def components(
     reward_N: ArrayLike,
     prompt_N: ArrayLike,

@@ -229,7 +229,7 @@ class LoggedGroups:
         return (own + pooled) / (weight + 1)
 
 
-def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
+def replay_groups(groups: LoggedGroups, *, seed: int = 0) -> Replay:
     """Replay every choice.
 
     Args:
@@ -245,7 +245,7 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
     Example:
         >>> answers = [1, 0, 1, 1, 0, 0, 0, 1] * 4
         >>> groups = LoggedGroups.of(answers, np.arange(32) // 2, np.arange(32) // 8)
-        >>> replay(groups).live.value
+        >>> replay_groups(groups).live.value
         0.5
     """
     if not groups.live_P.any():

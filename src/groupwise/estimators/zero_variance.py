@@ -18,7 +18,16 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Groups, Places, bisected, finite_array, floats, groups_of
+from groupwise.arrays import (
+    Float,
+    Groups,
+    Places,
+    bisected,
+    finite_array,
+    floats,
+    groups_of,
+    of_numbers,
+)
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, hull, mean_interval, wilson
 from groupwise.plain import Plain, Words, frozen
@@ -323,6 +332,7 @@ class RewardStatistics(Plain):
     notes: Words  # sentences
 
 
+@of_numbers("plan(RUN) says what a run's rewards hold")
 def reward_statistics(
     reward_N: ArrayLike,
     prompt_N: ArrayLike,

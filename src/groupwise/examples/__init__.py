@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.files import table_rows
 from groupwise.plain import frozen
 
 HOME = Path(__file__).parent
@@ -20,16 +21,7 @@ class Example:
 
 
 EXAMPLES = {
-    "healthy": Example(
-        "trl_run", "a TRL run that learns, with the completions of 285 of its 300 steps"
-    ),
-    "failing": Example("runs/length_runaway", "a simulated run with runaway completion length"),
-    "hacking": Example("runs/hacking_true_logged", "a simulated run whose true reward falls"),
-    "verifier": Example(
-        "runs/verifier_broken", "a simulated run whose rewards are all 0 from one step on"
-    ),
-    "sampler": Example("runs/sampler_mismatch", "a simulated run whose sampler and trainer differ"),
-    "truncated": Example("runs/cut_off", "a simulated run with mostly truncated completions"),
+    row["name"]: Example(row["path"], row["about"]) for row in table_rows("examples/examples.tsv")
 }
 
 

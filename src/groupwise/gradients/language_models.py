@@ -15,7 +15,7 @@ from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
+from groupwise.errors import GroupwiseError, InvalidArgumentError, check_installed, one_sentence
 from groupwise.parsing import JsonObject, parse_json
 from groupwise.plain import frozen
 from groupwise.prompts import Prompt, prompt_of
@@ -391,17 +391,6 @@ def _check_weights(folder: Path, kind: str) -> None:
     raise UnreadableModelError(
         f"expected *.safetensors in {folder}, got {came}: save with safe_serialization=True"
     )
-
-
-def check_installed(*modules: str, what: str = "language models") -> None:
-    """Refuse to go on where a library of an extra is missing."""
-    from importlib.util import find_spec
-
-    missing = [name for name in modules if find_spec(name) is None]
-    if missing:
-        raise UnreadableModelError(
-            f"expected {missing[0]} to be installed for {what}: pip install 'groupwise[hf]'"
-        )
 
 
 @contextmanager

@@ -94,17 +94,10 @@ def table(
     best: int = -1,
 ) -> Markup:
     """Return a table, or nothing without rows."""
+    kinds = {"n": numbers, "key": keys, "unit": unbroken}
 
     def kind(column: int) -> str:
-        return (
-            "n"
-            if column in numbers
-            else "key"
-            if column in keys
-            else "unit"
-            if column in unbroken
-            else ""
-        )
+        return next((name for name, columns in kinds.items() if column in columns), "")
 
     top = (
         tag("th", name, class_="n" if i in numbers else "", scope="col") if name else tag("td")
@@ -233,7 +226,10 @@ def _banner(summary: Summary, heading: str) -> Markup:
 
 def _todo(judged: Judgement, screen: Screen) -> Markup:
     """Return what the judgement says, with settings, checks and numbers folded below."""
-    lines = said_of(judged) or [("do", "this run needs no change")]
+    unseen = sum(check.status is Status.NOT_LOGGED for check in judged.checks)
+    lines = said_of(judged) or [
+        ("do", f"no change; {unseen} of {len(judged.checks)} checks lack what they need")
+    ]
     said = tag(
         "dl",
         *(tag("div", tag("dt", label), tag("dd", isolated(words))) for label, words in lines),

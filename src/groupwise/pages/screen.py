@@ -14,12 +14,13 @@ from rich.text import Text
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
 from groupwise.files import table_rows
 from groupwise.plain import Words, frozen
-from groupwise.wording import bare_name, capital, clean, number, ranged, sentence
+from groupwise.wording import bare_name, capital, clean, count, number, ranged, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
 _LONGEST_REMARK = 1000
 _MOST_PARTS = 4  # of a line of a page
+_MOST_TO_LOG = 3
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 # In the order of the states: ok, warning, failing, failed, cannot tell.
 _MARKS = dict(zip(State, "✓!✗✗?", strict=True))
@@ -28,25 +29,11 @@ _CHECK_STYLES = {
     Status.CRITICAL: "red",
     Status.WARNING: "yellow",
     Status.INFO: "blue",
-    Status.NOT_LOGGED: "dim",
 }
 _BARS = "▁▂▃▄▅▆▇█"
 _KEYS = re.compile(r" \([^()]*\)")  # what each trainer calls it
-_ASCII = str.maketrans(
-    dict(zip(_BARS, " .:-=+*#", strict=True))
-    | {
-        "✓": "+",
-        "✗": "x",
-        "→": "->",
-        "÷": "/",
-        "×": "x",
-        "≤": "<=",
-        "≥": ">=",
-        "−": "-",
-        "–": "-",
-        "…": "...",
-        "·": "-",
-    }
+_ASCII = str.maketrans(f"{_BARS}✓✗÷×−–·", " .:-=+*#+x/x---") | str.maketrans(
+    {"→": "->", "≤": "<=", "≥": ">=", "…": "..."}
 )
 
 Spell = Callable[[str], str]  # how a text is written: as it is, or in ASCII
@@ -90,9 +77,12 @@ def print_judgement(
         for line in actions_said(judgement):
             _print(console, f"  {line}")
         for check in judgement.checks:
-            _print(console, f"  {_answer(check)}", _CHECK_STYLES.get(check.status, ""))
-            for line in _numbers(check):
-                _print(console, f"      {line}")
+            if check.status in _CHECK_STYLES:
+                _print(console, f"  {_answer(check)}", _CHECK_STYLES[check.status])
+                for line in _numbers(check):
+                    _print(console, f"      {line}")
+        for line in _without_answer(judgement.checks):
+            _print(console, f"  {line}")
     if remarks:
         console.print()
         for remark in remarks:
@@ -294,7 +284,9 @@ def _wrapped(head: str, text: str, spell: Spell, *, indent: int, lines: int) -> 
         return [head + text]
     if lines == 1:
         dots = spell("…")
-        return [head + _start(text, room - len(dots)) + dots]
+        kept = _start(text, room - len(dots))
+        item = 1 + max(f"{kept} ".rfind(mark) for mark in (", ", "; "))  # behind the last whole one
+        return [head + (f"{kept[:item]} " if 2 * item > len(kept) else kept) + dots]
     start = _start(text, room)
     rest = text[len(start) :].lstrip()
     return [
@@ -317,14 +309,27 @@ def check_title(check: str) -> str:
 
 def _answer(check: Finding) -> str:
     """Return what a check answers, in a line."""
-    title, said = check_title(check.check), check.message
-    if check.status is Status.NONE:
-        return f"{title}: no sign of a problem"
-    if check.status is Status.NOT_LOGGED and check.log:
-        said = f"log {check.log}"
-    status = check.status.value.replace("_", " ")
+    status = f"{check_title(check.check)}, {check.status.value}"
     since = "" if check.step is None else f" from step {check.step:,}"
-    return clean(f"{title}, {status}{since}: {sentence(said)}", longest=_LONGEST)
+    return clean(f"{status}{since}: {sentence(check.message)}", longest=_LONGEST)
+
+
+def _without_answer(checks: Iterable[Finding]) -> Iterable[str]:
+    """Yield which checks saw nothing, then how many the log lacks something for: what to log for
+    those that say what, so many of them.
+    """
+    clear, missing = (
+        [check for check in checks if check.status is status]
+        for status in (Status.NONE, Status.NOT_LOGGED)
+    )
+    if clear:
+        seen = "; ".join(check_title(check.check) for check in clear)
+        yield f"No sign of a problem in {count(len(clear), 'check')}: {seen}."
+    if missing:
+        yield f"The log lacks what {count(len(missing), 'check')} would need; --json lists all."
+        for check in sorted(missing, key=lambda check: not check.log)[:_MOST_TO_LOG]:
+            said = sentence(f"log {check.log}" if check.log else check.message)
+            yield clean(f"    {check_title(check.check)}: {said}", longest=_LONGEST)
 
 
 def _numbers(check: Finding) -> Iterable[str]:

@@ -12,6 +12,7 @@ from groupwise.plain import Words, frozen
 from groupwise.wording import (
     alike,
     capital,
+    count,
     decimals_of,
     law_name,
     number,
@@ -69,9 +70,8 @@ def candidate_grid(fit: FitResult) -> Grid:
         )
         for c in fit.candidates
     ]
-    best = next(
-        (place for place, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1
-    )
+    laws = [candidate.law for candidate in fit.candidates]
+    best = laws.index(fit.law) if fit.law in laws else -1
     return Grid(("Law", "Weight", "AICc", "R²"), rows, (1, 2, 3), best)
 
 
@@ -155,9 +155,8 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
         )
         for point in points
     ]
-    best = next(
-        (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
-    )
+    shown = [point.group_size for point in points]
+    best = shown.index(plan.group_size) if plan.group_size in shown else -1
     head = ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     return Grid(head, rows, (0, 1, 2, 3), best)
 
@@ -258,7 +257,7 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
 
     mode, margin = evidence.mode, evidence.margin
     assert mode is not None
-    updates = f"{mode.refresh_interval} update{'' if mode.refresh_interval == 1 else 's'}"
+    updates = count(mode.refresh_interval, "update")
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
     interval = words.get(mode.lag, f"{mode.lag}, {updates}")
     value = number(mode.force) if evidence.force is None else ranged_force(evidence.force.force)
@@ -291,14 +290,13 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
         rows.append(
             ("Largest learning rate", number(mode.max_learning_rate), "for this mode alone")
         )
-    rows.append(("Longest refresh interval", _longest(mode), "updates at this force"))
+    if mode.lag != "none":
+        rows.append(("Longest refresh interval", _longest(mode), "updates at this force"))
     return Grid(("", "Value", ""), rows, (1,))
 
 
 def _longest(mode: Stability) -> str:
-    """The longest interval in words; without a lag there is none to bound."""
-    if mode.lag == "none":
-        return "not applicable"
+    """The longest interval in words."""
     if math.isinf(mode.max_refresh_interval):
         return "any"
     at_least = "at least " if mode.max_refresh_status == "at least" else ""

@@ -62,6 +62,7 @@ from groupwise.record.table import (
     steps_table,
     thinned,
 )
+from groupwise.wording import clean, shortest_paths
 
 
 @frozen
@@ -876,6 +877,12 @@ class Probes:
     run: str
     results: tuple[ProbeResult, ...]
 
+    @property
+    def log(self) -> Path:
+        """The log that they are about."""
+        whole = self.path.name == PROBES
+        return self.path.parent if whole else self.path.with_suffix("").with_suffix("")
+
     def add(self, result: ProbeResult) -> Probes:
         """Append a result to the journal."""
         if self.path.is_file() and self.path.stat().st_size > _LARGEST:
@@ -895,6 +902,18 @@ def read_probes(log: Path, run: str) -> Probes:
     held = path.is_file() and path.stat().st_size <= _LARGEST
     results = read_journal(path, keep=_result).entries if held else []
     return Probes(path, run, tuple(result for result in results if result.run == run))
+
+
+def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Return runs that go, where two of them have one name, by what differs in their paths."""
+    names = [record.name for record in records]
+    twice = [names.count(name) > 1 for name in names]
+    places = [record.probes.log if record.probes else Path(record.name) for record in records]
+    ends = iter(shortest_paths([place.absolute() for place in compress(places, twice)]))
+    return [
+        replace(record, name=clean(next(ends))) if again else record
+        for record, again in zip(records, twice, strict=True)
+    ]
 
 
 def _result(entry: Any) -> ProbeResult | None:

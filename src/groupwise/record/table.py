@@ -19,7 +19,7 @@ import polars as pl
 from groupwise import parsing
 from groupwise.arrays import Flags, Float, Whole
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
-from groupwise.files import open_regular
+from groupwise.files import open_regular, table_rows
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Words, frozen
 from groupwise.wording import clean, count
@@ -46,16 +46,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 Odd = Counter[
     tuple[str, str]
 ]  # (kind, column) -> cells of a journal that a table cannot hold as they are
-_ODD = {
-    "number": "{cells} of {column} {is_or_are} no number, and left out",
-    "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
-    "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
-    "no id": "{cells} of {column} {is_or_are} missing or no integer: such completions are left out",
-    "clock": "{cells} of {column} {is_or_are} NaN, infinite or a fall: the steps are the clock",
-    "old": "{cells} of {column} {is_or_are} of more rollouts than there is room for, and left out",
-    "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
-    "window": "{cells} of {column} {is_or_are} no finite number above 0: 1 is used instead",
-}
+_ODD = {row["kind"]: row["said"] for row in table_rows("record/odd.tsv")}
 
 
 def odd_notes(odd: Odd) -> Words:

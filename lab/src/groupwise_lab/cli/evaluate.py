@@ -18,7 +18,12 @@ from groupwise.cli.app import (
     print_json,
     progress,
 )
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import (
+    GroupwiseError,
+    InsufficientDataError,
+    InvalidArgumentError,
+    check_installed,
+)
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.wording import count
@@ -173,11 +178,7 @@ def _check(k: int, samples: int, time_limit: float) -> None:
     """Refuse what no model can be asked."""
     from groupwise_lab.trainer.worker import check_limit
 
-    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError(
-            "expected torch and safetensors to be installed for evaluation: pip install "
-            "'groupwise[hf]'"
-        )
+    check_installed("torch", "safetensors", what="evaluation")
     if not 1 <= k <= samples:
         raise InvalidArgumentError(
             f"-k expects from 1 to the {samples} answers of a problem; got {k}: raise --samples"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.cli.app import print_json, print_lines, progress
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, check_installed
 
 if TYPE_CHECKING:
     from groupwise.diagnostics.causes import Shown
@@ -34,10 +34,10 @@ def probe(
     from groupwise.diagnostics.judge import judge
     from groupwise.readers import run_record
     from groupwise.wording import sentence
-    from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
+    from groupwise_lab.cli.train import prepared, settings_of, task_of, wanted_of
     from groupwise_lab.trainer.grpo import step_curvature
 
-    check_installed()
+    check_installed("torch", "safetensors", what="training")
     begun, record = time.monotonic(), run_record(run)
     wanted, since = wanted_of(settings, overrides or (), {}), 0
     assert record.probes

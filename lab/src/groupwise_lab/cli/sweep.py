@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from groupwise.cli import app as cli
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, check_installed
 
 if TYPE_CHECKING:
     from groupwise_lab.sweep import Sweep
@@ -63,9 +63,9 @@ def sweep(
 
 def _check(plan: Sweep) -> None:
     """Refuse settings that the embedded trainer would refuse, before anything is trained."""
-    from groupwise_lab.cli.train import check_installed, settings_of, wanted_of
+    from groupwise_lab.cli.train import settings_of, wanted_of
 
-    check_installed()
+    check_installed("torch", "safetensors", what="training")
     for training in plan.trainings:
         overrides = [word for option, word in pairwise(training.words) if option == "--set"]
         settings_of(wanted_of(None, overrides, {}))

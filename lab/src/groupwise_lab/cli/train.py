@@ -11,7 +11,6 @@ import signal
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from importlib import util
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -26,10 +25,10 @@ from groupwise.cli.app import (
     progress,
 )
 from groupwise.errors import (
-    GroupwiseError,
     InsufficientDataError,
     InvalidArgumentError,
     UnreadableRunError,
+    check_installed,
     first_line,
 )
 from groupwise.files import first_bytes
@@ -203,19 +202,11 @@ def train(
         overrides or (),
         {name: value for name, value in typed.items() if value is not None},
     )
-    check_installed()
+    check_installed("torch", "safetensors", what="training")
     start, chosen = settings_of(wanted)
     problem = task_of(task, start)
     chosen.check_pool(len(problem.train))
     return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
-
-
-def check_installed() -> None:
-    """Refuse to train where the libraries of training are not there."""
-    if util.find_spec("torch") is None or util.find_spec("safetensors") is None:
-        raise GroupwiseError(
-            "training needs torch and safetensors: pip install 'groupwise-lab[train]'"
-        )
 
 
 def task_of(name: str | None, start: Start) -> Task:

@@ -13,14 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, check_installed
 from groupwise.gradients.hooks import single_or_better
-from groupwise.gradients.language_models import (
-    check_installed,
-    loading,
-    prompt_ids,
-    quiet_transformers,
-)
+from groupwise.gradients.language_models import loading, prompt_ids, quiet_transformers
 from groupwise.gradients.scores import log_probability, takes_few_logits
 from groupwise.prompts import prompt_text
 from groupwise_lab.trainer.policy import Decoding, Sampled, uniform

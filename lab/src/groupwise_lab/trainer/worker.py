@@ -24,14 +24,18 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
+from groupwise.errors import (
+    GroupwiseError,
+    GroupwiseWarning,
+    InvalidArgumentError,
+    check_installed,
+)
 from groupwise.parsing import JsonView
 from groupwise_lab.trainer.rewards import Problem, Rewards
 
@@ -143,10 +147,7 @@ class MathVerify:
 
     def __init__(self, *, limit: float = 5.0) -> None:
         check_limit(limit)
-        if find_spec("math_verify") is None:
-            raise GroupwiseError(
-                "expected math-verify to be installed: pip install 'groupwise-lab[math]'"
-            )
+        check_installed("math_verify", what="its verdict on answers")
         self.limit, self.timeouts = limit, 0
         self._worker = Worker()
         self.close = self._worker.close
@@ -159,8 +160,8 @@ class MathVerify:
         first = self._worker.start()
         if first is None or "error" in first:
             raise GroupwiseError(
-                "expected math-verify to start, got nothing from it: reinstall it with pip install "
-                "'groupwise-lab[math]'"
+                "expected math-verify to start, got nothing from it: reinstall it: pip install "
+                "--force-reinstall math-verify"
             )
         answer, _ = self._worker.ask({"gold": gold, "found": text}, limit=self.limit)
         self.timeouts += answer is None

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette")
-from groupwise.pages.live import _FILES
-from groupwise.pages.markup import page_file
+from groupwise.pages.markup import FILES, page_file
 
 NOW = 1_700_000_000.0
 PAGE = resources.files("groupwise.pages")
@@ -36,8 +35,8 @@ globalThis.shown = async (messages, places) => {
 @pytest.fixture
 def live(tmp_path: Path, open_page: Callable[..., Any]) -> Any:
     """The page of a watcher that has said nothing yet."""
-    for name, parts in _FILES.items():
-        texts = [PAGE.joinpath(part).read_text(encoding="utf-8") for part in parts]
+    for name in ("live.css", "live.js"):
+        texts = [PAGE.joinpath(part).read_text(encoding="utf-8") for part in FILES[name]]
         server = [SERVER] if name.endswith(".js") else []
         (tmp_path / name).write_text("\n".join([*server, *texts]), encoding="utf-8")
     (tmp_path / "live.html").write_text(page_file("live.html"), encoding="utf-8")

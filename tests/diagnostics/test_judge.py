@@ -181,7 +181,12 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             Learning.UNKNOWN,
             "the reward is 0.50 in all 100 rows, which cannot show whether the run learns",
         ),
-        ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
+        (
+            {"entropy": TRAIN},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            "the log has no reward in 100 rows of 1 column, such as entropy",
+        ),
         (
             {"reward_a": TRAIN, "reward_b": TRAIN, "reward_a_std": TRAIN},
             State.CANNOT_TELL,
@@ -596,7 +601,7 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
         ),
         (
             {"loss": np.linspace(0.1, 0.2, N)},
-            "the log has no reward",
+            f"the log has no reward in {N} rows of 1 column, such as loss",
             "the mean reward of each step",
         ),
         (

@@ -164,7 +164,8 @@ def test_a_missing_last_row_is_no_divergence() -> None:
 
 def test_too_little_to_look_at_cannot_be_told() -> None:
     bare, few = judge(log(entropy=np.linspace(0.5, 0.3, N))), judge(log(reward=learning(n=5)))
-    assert (bare.state, bare.headline) == (State.CANNOT_TELL, "the log has no reward")
+    headline = f"the log has no reward in {N} rows of 1 column, such as entropy"
+    assert (bare.state, bare.headline) == (State.CANNOT_TELL, headline)
     assert bare.not_logged[0].startswith("the mean reward of each step")
     assert few.state == State.CANNOT_TELL
     says("diagnostics/odd_logs/7", few.headline)

@@ -226,7 +226,12 @@ def test_a_run_folder_beside_one_log_is_read_and_the_log_is_named(tmp_path: Path
 def test_several_logs_below_a_log_are_runs(tmp_path: Path) -> None:
     log(tmp_path / "train.jsonl")
     log(tmp_path / "plots" / "a.jsonl")
-    assert run_record(tmp_path).name == "train.jsonl"
+    dump(tmp_path / "rollouts" / "1.jsonl")  # which is read
+    record = run_record(tmp_path)
+    assert record.name == "train.jsonl"
+    assert "were left out: plots/a.jsonl" in record.notes[-1]
+    shutil.rmtree(tmp_path / "rollouts")
+    assert record.rollouts is not None
     shutil.move(tmp_path / "plots", tmp_path / "seeds")
     log(tmp_path / "seeds" / "b.jsonl")
     with pytest.raises(

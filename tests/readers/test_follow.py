@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -509,3 +510,24 @@ def test_a_file_without_a_row_more_that_is_read_whole_is_no_newer(tmp_path: Path
     os.utime(other, (2000, 2000))
     follower.poll()
     assert follower.grew == 1000
+
+
+@pytest.mark.parametrize("looks", [(1,), (1, 2), (1, 2, 3, 4), (4,)])
+def test_a_title_above_a_table_is_none_of_its_rows_however_the_file_grows(
+    tmp_path: Path, looks: tuple[int, ...]
+) -> None:
+    """Nor are its names before the first row; a line with a number between commas is a row."""
+    path = tmp_path / "a.csv"
+    rows = [f"{step},{step / 8},0.1\n" for step in range(8)]
+    written = ["My training, begun today\n", "step,reward,kl\n", *rows]
+    follower = Follower(path)
+    for start, end in pairwise((0, *looks, len(written))):
+        with path.open("a") as file:
+            file.write("".join(written[start:end]))
+        follower.poll()
+    assert follower.record is not None
+    assert follower.record.steps["reward"].to_list() == [step / 8 for step in range(8)]
+    with path.open("a") as file:
+        file.write("8,1.0,none\n")
+    follower.poll()
+    assert follower.record.steps["reward"][-1] == 1.0

@@ -58,6 +58,7 @@ from groupwise.intervals import percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Words, frozen
 from groupwise.processes import on_one_thread
+from groupwise.readers.source import vocabulary
 from groupwise.record.run import RunRecord, cut
 from groupwise.series.metric import GroupEvidence, group_evidence
 from groupwise.wording import capital, clean, sentence, short, shown_path
@@ -214,15 +215,7 @@ class Screen(Plain):
     axes: tuple[ChartClock, ...]  # clocks that the charts can be drawn along in place of the step
 
 
-_OF_TILES = (
-    "truncated_share",
-    "dead_group_share",
-    "eval/reward",
-    "entropy",
-    "completion_length",
-    "kl",
-    "gradient_norm",
-)
+_OF_TILES = vocabulary("of_tiles")
 
 
 def screen_of(

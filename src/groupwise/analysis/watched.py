@@ -27,22 +27,12 @@ from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import judged_column
 from groupwise.errors import GroupwiseError, MissingMetricError
 from groupwise.plain import Plain, Words, frozen
+from groupwise.readers.source import vocabulary
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean
 
 _MOST_OTHERS = 12
-_CLOCKS = (
-    "epoch",
-    "num_tokens",
-    "tokens",
-    "seconds",
-    "optimizer_updates",
-    "_step",
-    "_runtime",
-    "_timestamp",
-    "timestamp",
-    "global_step",
-)
+_CLOCKS = vocabulary("clock_of_a_log")
 
 
 @frozen

@@ -74,6 +74,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.diagnostics.verifier import UNPAID, WANTED, weights_of
+from groupwise.files import table_rows
 from groupwise.wording import clean, count, short
 
 NAME = "instability"
@@ -473,15 +474,7 @@ _NOTES = (
         True,
     ),
 )
-_WATCHED = {
-    "reward": "reward",
-    "sampler_mismatch": "sampler mismatch",
-    "kl": "KL",
-    "entropy": "entropy",
-    "gradient_norm": "gradient norm",
-    "completion_length": "length",
-    "loss": "loss",
-}
+_WATCHED = {row["quantity"]: row["words"] for row in table_rows("diagnostics/watched.tsv")}
 # Medians of five rows before and after; three times the largest such move among the fifty rows
 # before is none of the run's own.
 _ROWS, _PAST, _FEWEST_BEFORE, _TIMES = 5, 50, 15, 3.0

@@ -934,13 +934,7 @@ _FROM_THE_START = (
     Fact.RATIO_CAPPED,
     Fact.CORRELATION_LOW,
 )
-_GAP_COLUMNS = (
-    ("sampler_mismatch", "sampler mismatch"),
-    ("sampler_probability_gap", "sampler probability gap"),
-    ("sampler_ratio", "sampler ratio"),
-    ("effective_sample_size", "effective sample size"),
-    ("sampler_correlation", "correlation of token probabilities"),
-)
+_GAP_COLUMNS = [(row["quantity"], row["words"]) for row in table_rows("diagnostics/gaps.tsv")]
 _LEAST = {"effective_sample_size": FEW, "sampler_correlation": CORRELATED}
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 

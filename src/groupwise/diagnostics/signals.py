@@ -31,6 +31,7 @@ import polars as pl
 from groupwise.arrays import Ends, Flags, Float, Whole, floats, mean_ranks, median, moving_mean
 from groupwise.diagnostics.judgement import Sign
 from groupwise.errors import MissingMetricError
+from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import LARGEST_VALUE, JsonObject
 from groupwise.plain import frozen
@@ -126,23 +127,7 @@ _MAY_BE_REWARD = re.compile(
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
-_MEASURED = frozenset(
-    (
-        "entropy",
-        "kl",
-        "kl_reward",
-        "policy_change",
-        "clip_ratio",
-        "clip_ratio_lower",
-        "ratio_variance",
-        "gradient_norm",
-        "learning_rate",
-        "sampler_mismatch",
-        "sampler_probability_gap",
-        "sampler_ratio",
-        "effective_sample_size",
-    )
-)
+_MEASURED = frozenset(row["quantity"] for row in table_rows("diagnostics/measured.tsv"))
 _SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
@@ -433,8 +418,12 @@ class Evidence:
     @cached_property
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
-        keys = filter(_MAY_BE_REWARD.match, self.record.metrics())
-        names = [clean(key, longest=40) for key in keys]
+        metrics = [clean(key, longest=40) for key in self.record.metrics()]
+        names = list(filter(_MAY_BE_REWARD.match, metrics))
+        none = "the log has no reward"
+        if metrics:
+            size = f"{count(len(self.record.steps), 'row')} of {count(len(metrics), 'column')}"
+            none += f" in {size}, such as {metrics[0]}"
         if self._supervised and not names:
             return "the log has no reward: it looks like supervised training or an evaluation"
         try:
@@ -446,16 +435,12 @@ class Evidence:
                 f"the log has {' and '.join(names[:2])} and no total reward: give "
                 f"--column {shlex.quote(f'reward={names[0]}')}"
                 if names
-                else "the log has no reward"
+                else none
             )
         if not value.is_finite().any():
             return f"the reward has no finite value in any of {count(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
-        return (
-            f"all rewards are beyond {LARGEST_VALUE:.0e}".replace("+", "")
-            if beyond
-            else "the log has no reward"
-        )
+        return f"all rewards are beyond {LARGEST_VALUE:.0e}".replace("+", "") if beyond else none
 
     @cached_property
     def relative(self) -> str:

@@ -22,7 +22,7 @@ from groupwise.analysis.plan import size_named
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Screen, Summary
 from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
-from groupwise.pages.markup import Markup, breakable, isolated, join, page_file, tag
+from groupwise.pages.markup import FILES, Markup, breakable, isolated, join, page_file, tag
 from groupwise.pages.screen import actions_said, check_title, head_of, said_of
 from groupwise.pages.tables import (
     Grid,
@@ -455,14 +455,6 @@ def _sources(summary: Summary) -> Markup:
     return _folded(count(len(rows), "file"), body)
 
 
-# Styles and scripts of a page by its kind; a list draws no chart.
-_FILES = {
-    "report": (
-        ("assets/uPlot.min.css", "assets/panel.css", "assets/viewer.css", "page.css"),
-        ("assets/uPlot.iife.min.js", "assets/panel.js", "assets/viewer.js", "page.js"),
-    ),
-    "fleet": (("page.css", "assets/list.css"), ("assets/list.js", "fleet.js")),
-}
 _PACKAGES = ("numpy", "scipy", "polars")
 
 
@@ -503,7 +495,7 @@ def document(
     title: str, body: Markup, results: JsonView, *, provenance: JsonView, kind: str = "report"
 ) -> str:
     """Return a whole page around its content."""
-    styles, scripts = _FILES[kind]
+    styles, scripts = FILES[f"{kind}.css"], FILES[f"{kind}.js"]
     css, script = "".join(map(page_file, styles)), "".join(map(_script, scripts))
     results = {"groupwise": provenance["packages"]["groupwise"], **results}
     return (

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.analysis.rollouts import VIEWS
 from groupwise.errors import GroupwiseError
 from groupwise.pages.live_hub import Hub
-from groupwise.pages.markup import page_file
+from groupwise.pages.markup import FILES, page_file
 from groupwise.wording import clean
 
 if TYPE_CHECKING:
@@ -53,24 +53,6 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cache-control": "no-store",
-}
-# The files of the page: the chart is that of a report.
-_FILES = {
-    "live.css": (
-        "page.css",
-        "assets/uPlot.min.css",
-        "assets/panel.css",
-        "assets/list.css",
-        "assets/viewer.css",
-        "live.css",
-    ),
-    "live.js": (
-        "assets/uPlot.iife.min.js",
-        "assets/panel.js",
-        "assets/list.js",
-        "assets/viewer.js",
-        "live.js",
-    ),
 }
 _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
@@ -226,7 +208,7 @@ def application(hub: Hub, token: str) -> Application:
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response("\n".join(map(page_file, _FILES[name])), media_type=kind)
+        return Response("\n".join(map(page_file, FILES[name])), media_type=kind)
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:

@@ -9,10 +9,13 @@ import re
 from collections.abc import Iterable
 from importlib import resources
 
+from groupwise.files import table_rows
 from groupwise.plain import frozen
 from groupwise.wording import clean
 
 _LONGEST = 4000
+# The files of which a page's styles and its script are made; a list draws no chart.
+FILES = {row["part"]: row["files"].split() for row in table_rows("pages/files.tsv")}
 
 
 @frozen

@@ -8,7 +8,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -27,10 +27,9 @@ from groupwise.files import path_text, table_rows
 from groupwise.plain import frozen
 from groupwise.readers.assemble import Feed, NamedColumns, Request, check_kind, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
-from groupwise.readers.keys import is_quantity, known_quantities
+from groupwise.readers.keys import is_quantity, known_quantities, quantity_named
 from groupwise.readers.rows import is_evaluation
 from groupwise.readers.source import (
-    Notes,
     first_lines,
     folders_in,
     inside,
@@ -52,14 +51,15 @@ from groupwise.record.run import (
     read_probes,
 )
 
-_BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
+_BASE_NAMES = ("step", *vocabulary("clock"))
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
 _LOG_ENDINGS = vocabulary("log_ending")
 _NO_LOGS = vocabulary("no_log")
 _OF_LOGS = vocabulary("of_a_log")
 _CHECKPOINTS = vocabulary("checkpoint")
 _MOST_FILES = 200
-_PRINTS = ("printed", "printed_dicts", "trl_console", "verl_console")  # readers of what is printed
+_EITHER = vocabulary("of_either")
+_PRINTS = vocabulary("reader_of_prints")
 _NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
 _KEY = re.compile(r'"([\w/.@-]{2,80})":')
 _AIM = (
@@ -80,8 +80,9 @@ class Reader:
     most: float  # the largest confidence that `sniff` returns
     # in the name or the first bytes of a file, or the names in a folder: others load nothing
     mark: re.Pattern[str]
-    # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
-    sniff: Callable[[Any], float]
+    # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1], or what
+    # is true of one of the format
+    sniff: Callable[[Any], Any]
     # path, request -> record, or None where it is read through its feed
     read: Callable[[Path, Request], RunRecord] | None
     # makes what reads a log that grows line by line, or None where the format is only read whole
@@ -94,15 +95,18 @@ class Reader:
 
 
 def _later(place: str) -> Any:
-    """Return a function of this room, as module.name, that is loaded when it is called."""
+    """Return a function, as room.module.name, that is loaded when it is called."""
 
     def call(*given: Any) -> Any:
-        module, _, name = place.partition(".")
-        return getattr(import_module(f"{__name__}.{module}"), name)(*given)
+        module, _, name = place.rpartition(".")
+        return getattr(import_module(f"groupwise.{module}"), name)(*given)
 
     return call if place else None
 
 
+_foreign_rows = _later("readers.console.foreign_rows")
+_sniff_rollouts = _later("readers.rollouts.sniff_rollouts")
+_is_state = _later("readers.tables.is_state")
 # The surest first: of two that are as confident the first is taken.
 READERS: tuple[Reader, ...] = tuple(
     Reader(
@@ -110,7 +114,9 @@ READERS: tuple[Reader, ...] = tuple(
         tuple(row["takes"].split()),
         float(row["most"]),
         re.compile(row["mark"]),
-        *map(_later, (row["sniff"], row["read"], row["feed"])),
+        _later(row["sniff"]) or bool,
+        _later(row["read"]),
+        _later(row["feed"]),
     )
     for row in table_rows("readers/readers.tsv")
 )
@@ -160,8 +166,8 @@ def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]
         if name not in _BASE_NAMES and Path(file).is_file()
     }
     own = {name: column for name, column in columns.items() if name not in beside}
-    given = _given(asked.get("settings"), asked.get("config"))
-    return place, Request(own, given, chosen, beside=beside)
+    config = _given(asked.get("settings"), asked.get("config"))
+    return place, Request(own, config, chosen, beside=beside)
 
 
 @contextmanager
@@ -233,11 +239,8 @@ def locate(place: Path, request: Request) -> Located:
         located = locate(runs[0], request)
         return replace(located, request=replace(located.request, home=place))
     if reader is not None and not runs:
-        beside = [
-            path.name
-            for path in (inside(place, _MOST_FILES) if dumps else ())
-            if not re.search(r"\d", path.name) and named_as_log(path.name) and is_log(path)
-        ]
+        logs = logs_in(place) if dumps else ()
+        beside = [log.name for log in logs if not re.search(r"\d", log.name)]
         unread = f"logs beside the rollouts were not read: {some_of(beside)} (give the path of one)"
         return Located(place, reader, request, (unread,) if beside else ())
     runs = list({log.resolve(): log for log in runs}.values())  # "latest-run" is a link to one
@@ -258,8 +261,14 @@ def locate(place: Path, request: Request) -> Located:
         )
     run = runs[0]
     located = locate(run, request) if run.is_dir() else _in_file(run, replace(request, home=place))
-    others = [log.name for log in logs_in(run.parent) if log != run]
-    note = f"{run.name} was read, and other logs of the same run were left out: {some_of(others)}"
+    home = run.parent
+    others = [
+        log.relative_to(home).as_posix()
+        for folder in (home, *(() if run.is_dir() else folders_in(home, _MOST_FILES)))
+        for log in logs_in(folder)
+        if log != run and not are_rollouts(best_reader(log))
+    ]
+    note = f"{run.name} was read, and other logs were left out: {some_of(others)}"
     return replace(located, notes=(*located.notes, *([note] if others else ())))
 
 
@@ -273,8 +282,8 @@ def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
         "stale_groups",
         "lines of the output beside the log that report groups skipped as too old",
     )
-    steps = record.steps.with_columns(column)
-    return replace(record, steps=steps, meanings=(*record.meanings, meaning))
+    meanings = (*record.meanings, meaning)
+    return replace(record, steps=record.steps.with_columns(column), meanings=meanings)
 
 
 def _with_rollouts(record: RunRecord, folder: Path, log: Path) -> RunRecord:
@@ -397,7 +406,7 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     for reader in READERS:
         if reader.most > confidence and kind in reader.takes and reader.mark.search(head):
             sure = reader.sniff(seen or path)
-            sure = reader.most if sure is True else sure
+            sure = sure if isinstance(sure, float) else reader.most * bool(sure)
             if sure > confidence:
                 confidence, best = sure, reader
     if best is None or confidence < least:
@@ -427,11 +436,7 @@ def _in_file(path: Path, request: Request) -> Located:
             f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
             "as CSV"
         )
-    notes: Notes = []
-    if reader.name in _PRINTS:
-        from groupwise.readers.console import foreign_rows
-
-        notes = foreign_rows(seen, reader.name)
+    notes = _foreign_rows(seen, reader.name) if reader.name in _PRINTS else ()
     return Located(path, reader, request, tuple(notes))
 
 
@@ -471,9 +476,10 @@ def _runs_among(folders: Iterable[Path], below: int = 0) -> Iterator[Path]:
 
 def _is_data(path: Path) -> bool:
     """Return whether a table's first line names neither a step nor a reward: prompts, mostly."""
-    if path.suffix not in (".csv", ".json", ".jsonl"):
+    if path.suffix not in vocabulary("data_ending"):
         return False
-    line = "".join(first_lines(peek(path), 1)).lower()
+    seen = peek(path)
+    line = (seen.text if path.suffix == ".json" else first_lines(seen, 1)[0]).lower()
     names = _KEY.findall(line) or _NAME.findall(line)
     return not any(word in name for name in names for word in _OF_LOGS)
 
@@ -502,22 +508,29 @@ def logs_in(folder: Path) -> list[Path]:
 
 
 def own_logs(logs: Sequence[Path]) -> list[Path]:
-    """Return logs of one folder but for rollouts beside a log, and for what the run of a table
-    printed beside it, where most names of the table's first line stand.
+    """Return logs of one folder but for rollouts beside a log, for what the run of a table printed
+    beside it, where most names of the tables' first lines stand, and for tables that share no name
+    with the only one that holds a reward.
     """
-    from groupwise.readers.rollouts import sniff_rollouts
-
-    logs = [log for log in logs if not sniff_rollouts(peek(log))] or logs
-    readers = [best_reader(log) for log in logs] if len(logs) == 2 else []
-    prints = [reader is not None and reader.name in _PRINTS for reader in readers]
-    if sum(prints) != 1:
+    logs = [log for log in logs if not _sniff_rollouts(peek(log))] or logs
+    if len(logs) < 2:
         return list(logs)
-    printed, table = logs if prints[0] else logs[::-1]
-    keys, words = (
-        set(_NAME.findall(text))
-        for text in ("".join(first_lines(peek(table), 1)), peek(printed).text)
-    )
-    return [table] if len(keys) > 2 and 2 * len(keys & words) > len(keys) else list(logs)
+    prints = [log for log in logs if (reader := best_reader(log)) and reader.name in _PRINTS]
+    heads = {
+        log: {*_NAME.findall("".join(first_lines(peek(log), 1)))}.difference(_EITHER)
+        for log in logs
+        if log not in prints
+    }
+    keys = {name for names in heads.values() for name in names}
+    parts = [
+        log
+        for log in prints
+        if 2 * len(keys.intersection(_NAME.findall(peek(log).text))) > max(len(keys), 5)
+    ]
+    rewarded = [log for log, names in heads.items() if "reward" in map(quantity_named, names)]
+    if len(rewarded) == 1:
+        parts += [log for log, names in heads.items() if names.isdisjoint(heads[rewarded[0]])]
+    return [log for log in logs if log not in parts]
 
 
 def named_as_log(name: str) -> bool:
@@ -533,14 +546,8 @@ def named_as_log(name: str) -> bool:
 
 def is_log(file: Path) -> bool:
     """Return whether a file that is named as a log is one by its content."""
-    try:
+    with suppress(GroupwiseError):
         seen, reader = peek(file), best_reader(file, _LEAST_IN_FOLDER)
-        if reader is None or _OURS in seen.text[:200]:
-            return False
-        if reader.name != "json":
-            return True
-        from groupwise.readers.tables import is_state
-
-        return not is_state(seen)
-    except GroupwiseError:
-        return False
+        state = reader is None or (reader.name == "json" and _is_state(seen))
+        return not state and _OURS not in seen.text[:200]
+    return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import combinations
 from pathlib import Path
@@ -186,19 +186,19 @@ _TOKEN_KEYS = vocabulary("tokens")
 _SECOND_KEYS = vocabulary("seconds")
 _STAMP_KEYS = vocabulary("time_stamp")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
-_NO_NUMBERS = frozenset(vocabulary("no_number"))
+_NO_NUMBERS = vocabulary("no_number")
 _NO_ELAPSED = 1e9  # seconds, of which 30 years are a time since 1970
 _STRETCH = 1024  # lines
-_CLOCKS = ("optimizer_updates", "tokens", "seconds")
+_CLOCKS = vocabulary("clock")
 # Rows from which a column tells a clock from what each step took, and the share of rows in which
 # the latter falls. A column that stands ten times as high as it rises, by less than two seconds or
 # tokens a row, is no clock, however long it ran before the log.
 _FEWEST, _OFTEN, _BEFORE, _SMALLEST = 3, 0.25, 10.0, 2.0
 # What a column may be called and still be something that is measured, however constant it is, and
 # what only a column is called.
-_NO_SETTING = frozenset(vocabulary("no_setting"))
+_NO_SETTING = vocabulary("no_setting")
 # What a row says of the one prompt that its completions answer.
-_OF_PROMPT = frozenset(vocabulary("of_one_prompt"))
+_OF_PROMPT = vocabulary("of_one_prompt")
 _COUNTED = dict.fromkeys(vocabulary("prompts_of_a_step"), "prompts_per_step")
 
 
@@ -283,7 +283,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     )
     alike, meanings = _alike(renamed, meanings)
     longest = spacing if store.share == 1.0 else np.inf  # steps that a row may stand for
-    took = _took(merged, {**columns, **renamed}, meanings, longest)
+    took = _took(merged, columns | renamed, meanings, longest)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(
         chosen, columns
     )
@@ -564,9 +564,7 @@ def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Mean
         for meaning in reversed(meanings)
         if not meaning.unavailable
     }
-    right, wrong, others, kept, total = map(
-        by.get, ("all_right_share", "all_wrong_share", "live_group_share", "live_groups", "groups")
-    )
+    right, wrong, others, kept, total = map(by.get, vocabulary("parts_of_groups"))
     if "dead_group_share" in by:
         return {}, meanings
     if right is not None and wrong is not None:
@@ -874,7 +872,6 @@ def read_fed(feed: Feed, path: Path, request: Request) -> RunRecord:
     return replace(record, notes=(*blocks.notes(), *record.notes))
 
 
-def encoding_notes(encoding: str) -> Iterator[str]:
-    """Yield the note on an encoding that was guessed."""
-    if encoding == "latin-1":
-        yield "the file is not UTF-8 and was read as Latin-1"
+def encoding_notes(encoding: str) -> Notes:
+    """Return the note on an encoding that was guessed."""
+    return ["the file is not UTF-8 and was read as Latin-1"] if encoding == "latin-1" else []

@@ -165,6 +165,9 @@ def _named(spelled: JsonView) -> JsonObject:
     return settings
 
 
+_NO_PENALTY = {"kl_weight": 0.0, "kl_in": "none"}
+
+
 def _switched(last: JsonView) -> JsonObject:
     """Return that there is no KL term where its switches are off; a weight in the reward (slime,
     OpenRLHF) has no switch.
@@ -172,7 +175,7 @@ def _switched(last: JsonView) -> JsonObject:
     off = [switch in last and not last[switch] for switch in ("use_kl_loss", "use_kl_in_reward")]
     in_reward = [last.get(name) for name in ("kl_coef", "init_kl_coef")]
     if all(off) or (off[0] and "use_kl_in_reward" not in last and not any(in_reward)):
-        return {"kl_weight": 0.0, "kl_in": "none"}
+        return _NO_PENALTY
     return {}
 
 
@@ -235,10 +238,7 @@ def _updates_of_batch(leaves: JsonView, each: float | None) -> JsonObject:
     epochs x mini-batches.
     """
     stated = leaves.get("optimizer_updates_per_rollout_batch")
-    epochs, rollouts, mini = (
-        leaves.get(name)
-        for name in ("epochs_per_rollout_batch", "rollout_batch_size", "train_batch_size")
-    )
+    epochs, rollouts, mini = (leaves.get(name) for name in vocabulary("updates_of_a_batch"))
     if stated is None and epochs and rollouts and mini and rollouts % mini == 0:
         stated = epochs * rollouts // mini
     if stated is None:
@@ -282,7 +282,7 @@ def _penalty(flat: JsonView) -> JsonObject:
         and coefficient is not None
     ):
         return {"kl_weight": coefficient, "kl_in": "reward" if coefficient else "none"}
-    return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
+    return _NO_PENALTY if "algorithm/use_kl_in_reward" in flat else {}
 
 
 def _updates_of_verl(flat: JsonView) -> JsonObject:

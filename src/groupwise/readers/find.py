@@ -11,12 +11,12 @@ from pathlib import Path
 
 from groupwise.errors import GroupwiseError
 from groupwise.readers import Reader, are_rollouts, best_reader, is_log, named_as_log, own_logs
-from groupwise.readers.source import peek
+from groupwise.readers.source import peek, vocabulary
 from groupwise.readers.trackers import is_mlflow_run
 
 _DEEPEST = 32  # folders between the one that was given and a run
 _ROLLOUTS = "rollout_folder"
-_TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
+_TABLES = vocabulary("any_table")  # which may hold anything else
 
 
 def runs_below(place: Path, without: Collection[Path] = ()) -> list[Path]:
@@ -47,13 +47,13 @@ def _runs_below(
         files = [file for file in files if not are_rollouts(_reader_of(file))]
     runs, beside = _below(folders if depth < _DEEPEST else [], without, depth)
     logs = [file for file in files if is_log(file)]
-    own = own_logs(logs)
-    files, logs = [file for file in files if file in own or file not in logs], own
+    others, logs = {*files} - {*logs}, own_logs(logs)
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over
-        beside += filter(_is_broken, set(files) - set(logs))
-    return runs + logs if len(runs + logs) == 1 else runs + logs + beside
+        beside += filter(_is_broken, others)
+    runs += logs
+    return runs if len(runs) == 1 else runs + beside
 
 
 def _below(
@@ -81,15 +81,11 @@ def _reader_of(folder: Path) -> Reader | None:
     """Return the reader that takes a folder for one run: none of a folder that cannot be looked
     into, or that is a store of several.
     """
-    try:
+    with suppress(GroupwiseError, OSError):
         reader = best_reader(folder)
-    except (GroupwiseError, OSError):
-        return None
-    return (
-        None
-        if reader is not None and reader.name == "mlflow" and not is_mlflow_run(folder)
-        else reader
-    )
+        if reader is None or reader.name != "mlflow" or is_mlflow_run(folder):
+            return reader
+    return None
 
 
 def _inside(folder: Path, without: Collection[Path]) -> tuple[list[Path], list[Path]]:

@@ -140,7 +140,7 @@ _ASYNCHRONOUS = re.compile(
     r"|weight_sync_time_s|queue_wait_time_s|training_tok/s"
 )
 _AGGREGATION_FROM: Version = (0, 27)
-TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
+TRL_FAMILY = frozenset(vocabulary("trl_family"))
 _HELD_OUT = re.compile(rf"^{HELD_OUT}[/_. ]|(?<=/)(eval|evaluation|val|validation)s?/")
 # A framework is known by any one of these keys; the first that fits counts.
 _FRAMEWORKS = tuple(
@@ -150,14 +150,12 @@ _FRAMEWORKS = tuple(
 )
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
 _LARGEST_SHARE = 1.0001
-_OF_GROUPS = frozenset(
-    {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
-)
+_OF_GROUPS = vocabulary("share_of_groups")
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
 _OF_TRL = vocabulary("of_trl")
-_NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
+_NO_FUNCTION = vocabulary("no_reward_function")
 # Words that say who measured and over what: a key of an unknown log means the same without them.
-_MEANS = frozenset({"mean", "avg", "average"})
+_MEANS = frozenset(vocabulary("mean"))
 _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
@@ -471,8 +469,8 @@ def known_quantities() -> Words:
     """Return the canonical quantities that a column can be said to hold; "<function>" stands for
     any name.
     """
-    listed = [*QUANTITIES, *(quantity for _, quantity in _PLAIN if "/" not in quantity)]
-    return tuple(dict.fromkeys(listed))
+    plain = (quantity for _, quantity in _PLAIN if "/" not in quantity)
+    return tuple(dict.fromkeys((*QUANTITIES, *plain)))
 
 
 def is_quantity(name: str) -> bool:
@@ -654,7 +652,7 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     if (
         function
         and function[1] not in _NO_FUNCTION
-        and not function[1].startswith(("avg_", "mean_", "std_"))
+        and not function[1].startswith(vocabulary("statistic_prefix"))
     ):
         return Meaning(
             key,

@@ -24,7 +24,7 @@ from groupwise.readers.assemble import Log, Origin, Request, assemble
 from groupwise.readers.configs import settings_in, with_found
 from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
-from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
+from groupwise.readers.source import lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 from groupwise.record.table import thinned
 
@@ -35,14 +35,6 @@ _TAG = re.compile(r"<[^<>]*>")
 # What only a notebook takes for code: magics and commands, alone on a line or assigned.
 _MAGIC = re.compile(r"(?m)^([ \t]*+)(?:[\w,][\w, ]*=[ \t]*)?[%!].*")
 _MOST_CODE = 1 << 20  # characters of a cell
-
-
-def sniff_notebook(seen: Peek) -> bool:
-    """Return whether the file is a Jupyter notebook."""
-    text = seen.text[:4096]
-    return text.startswith("{") and (
-        '"cells"' in text or '"nbformat"' in text or seen.path.suffix == ".ipynb"
-    )
 
 
 def read_notebook(path: Path, request: Request) -> RunRecord:

@@ -493,12 +493,12 @@ _DUMP = re.compile(
     r"|(?:completions_(?=\d)|(?=\d{4}))(\d{1,12})\.parquet"
 )
 _KINDS = (".jsonl", ".parquet")
-_LOGS = (".jsonl", ".csv", ".json", ".log")
+_LOGS = vocabulary("ending_beside_rollouts")
 _STEP_IN_NAME = re.compile(
     r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)"
 )
 _TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
-_CLOCKS = ("optimizer_updates", "tokens", "seconds")
+_CLOCKS = vocabulary("clock")
 _CHOSEN = "chosen: "
 OURS = Layout("prompt", "completion", verl=False)
 
@@ -573,11 +573,9 @@ def _is_trl(path: Path, schema: Mapping[str, pl.DataType]) -> bool:
 def sniff_rollout_folder(path: Path) -> bool:
     """Return whether the folder holds dumps of rollouts, one file a step."""
     for file in _dumps(path)[:3]:
-        try:
+        with suppress(GroupwiseError):
             if sniff_rollouts(peek(file)):
                 return True
-        except GroupwiseError:
-            continue
     return False
 
 
@@ -633,12 +631,9 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     """Read files of rollouts as one run, with the settings around the first."""
     notes: Notes = []
     request = replace(request, config=config_of(request.config, files[0], home, notes=notes))
-    if not request.columns and any(
-        _is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")
-    ):
+    if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3]):
         return _trl_record(files, name, request, notes)
-    size = sum(path.stat().st_size for path in files)
-    rows = RolloutRows(texts=size <= parsing.MOST_HELD)
+    rows = RolloutRows(texts=sum(path.stat().st_size for path in files) <= parsing.MOST_HELD)
     rewards = "reward" not in request.columns
     sources, verl = [], True
     for path in files:
@@ -665,8 +660,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with "
             "prompt, completion, reward"
         )
-    chosen = chosen_columns(rows.store, request.columns)
-    table, reward = _table(rows, chosen, verl=verl, notes=notes)
+    table, reward = _table(rows, request.columns, verl=verl, notes=notes)
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
@@ -830,12 +824,12 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
 
 
 def _table(
-    rows: RolloutRows, chosen: NamedColumns, *, verl: bool, notes: Notes
+    rows: RolloutRows, asked: NamedColumns, *, verl: bool, notes: Notes
 ) -> tuple[pl.DataFrame, str]:
     """Return the rollouts with the record's columns and those that the user named, and what the
     reward is.
     """
-    store = rows.store
+    store, chosen = rows.store, chosen_columns(rows.store, asked)
     step = _rollout_steps(rows, chosen.get("step"), notes)
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions, columns = _columns_of(store, chosen, total)
@@ -905,19 +899,16 @@ def _first_filled(store: RowStore, keys: Sequence[str]) -> str:
     """Return the first key that at least half of the rows have, else the one that most have, ""
     for none.
     """
-    counts = {key: len(store.sparse(key)[1]) for key in keys if key in store.names()}
-    return _usual(counts, store.count)
+    return _usual(
+        {key: len(store.sparse(key)[1]) for key in keys if key in store.names()}, store.count
+    )
 
 
 def _summed(table: pl.DataFrame, functions: Sequence[str], notes: Notes) -> pl.DataFrame:
     """Return the table with the plain sum of its reward functions as the reward, where the
     advantages do not contradict it.
     """
-    base = [
-        name
-        for name in ("step", "prompt_id", "prompt", "completion", "advantage")
-        if name in table.columns
-    ]
+    base = [name for name in vocabulary("of_a_summed_reward") if name in table.columns]
     usable = functions if not {*base, "reward"} & set(functions) else []
     plain = table.select(*base, *(pl.col(f"reward/{name}").alias(name) for name in usable))
     return table.with_columns(

@@ -35,9 +35,7 @@ RUN_KEYS = vocabulary("run")
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
 METRIC_KEYS = vocabulary("metric")
 VALUE_KEYS = vocabulary("value")
-LISTED = frozenset(
-    {"reward", "rewards", "group_rewards", "scores"}
-)  # of each completion of the step: the mean counts
+LISTED = vocabulary("listed")
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 Marks = dict[str, dict[int, Any]]
 RowNames = NDArray[np.object_]  # a text a row
@@ -62,10 +60,7 @@ def parse_number(text: str) -> float | None:
 @lru_cache(maxsize=parsing.MOST_NAMES, typed=True)
 def clean_key(key: Any) -> str:
     r"""Return a key as a text without control characters, at most 200 long."""
-    text = str(key)
-    if not text.isprintable():
-        text = "".join(character for character in text if character.isprintable())
-    return text.strip()[:200] or "unnamed"
+    return "".join(filter(str.isprintable, str(key))).strip()[:200] or "unnamed"
 
 
 @lru_cache(maxsize=parsing.MOST_NAMES)
@@ -94,10 +89,7 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 def summary_notes(skipped: int) -> Notes:
     """Return the note on rows that sum up a whole training."""
-    sentence = "the summary row at the end was left out"
-    return (
-        [sentence if skipped == 1 else f"{skipped} summary rows were left out"] if skipped else []
-    )
+    return noted(skipped, "summary row of the training was", "summary rows of the training were")
 
 
 def unwrapped(row: JsonObject) -> JsonView:
@@ -182,8 +174,7 @@ class RowStore:
 
     def marked(self, key: str) -> list[Any]:
         """Return what was noted of each row."""
-        marks = self.marks.get(key, {})
-        return [marks[row] for row in range(self.count)]
+        return [self.marks[key][row] for row in range(self.count)]
 
     def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
@@ -225,8 +216,7 @@ class RowStore:
                     self._text(name, cell)
         self._came(start, room)
         if room < length:
-            rest = [cells[room:] for cells in columns]
-            self.add_columns(names, rest, length - room)
+            self.add_columns(names, [cells[room:] for cells in columns], length - room)
 
     def most(self, width: int = 1) -> int:
         """Return how many rows the table may have, given its columns, or how many it will have."""
@@ -248,11 +238,13 @@ class RowStore:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=float) + 1
 
-    def _new(self, name: str) -> _SparseColumn | None:
-        """The column of a new key; None where there is no room."""
-        if len(self._columns) >= parsing.most_keys(self.count + 1):
-            return None
-        return self._columns.setdefault(name, _SparseColumn())
+    def _room(self, name: str, cells: int = 1) -> _SparseColumn | None:
+        """The column of a key; None where there is no room for the cells of a new one."""
+        column = self._columns.get(name)
+        if column is None and len(self._columns) < parsing.most_keys(self.count + 1):
+            column = self._columns[name] = _SparseColumn()
+        self.too_wide += cells if column is None else 0
+        return column
 
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
@@ -263,12 +255,9 @@ class RowStore:
                 number = float(value)
             except OverflowError:
                 number = math.inf if value > 0 else -math.inf
-            column = self._columns.get(name) or self._new(name)
-            if column is None:
-                self.too_wide += 1
-                return
-            column.rows.append(self.count)
-            column.values.append(number)
+            if column := self._room(name):
+                column.rows.append(self.count)
+                column.values.append(number)
         elif isinstance(value, Mapping) and depth < _DEPTH:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
@@ -347,13 +336,10 @@ class RowStore:
 
     def _numbers(self, name: str, numbers: Float) -> None:
         """Append one number a row, from the current row on."""
-        column = self._columns.get(name) or self._new(name)
-        if column is None:
-            self.too_wide += len(numbers)
-            return
-        rows = np.arange(self.count, self.count + len(numbers), dtype=np.int32)
-        column.rows.frombytes(rows.tobytes())
-        column.values.frombytes(numbers.tobytes())
+        if column := self._room(name, len(numbers)):
+            rows = np.arange(self.count, self.count + len(numbers), dtype=np.int32)
+            column.rows.frombytes(rows.tobytes())
+            column.values.frombytes(numbers.tobytes())
 
     def left_out_notes(self) -> Notes:
         """Return notes on keys and rows that were too many."""
@@ -365,10 +351,8 @@ class RowStore:
         """
         return self.placed(np.where(stays, np.cumsum(stays) - 1, -1))
 
-    def placed(self, place: Whole, parts: Mapping[str, RowNames] | None = None) -> RowStore:
-        """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
-        there is one column for each name.
-        """
+    def placed(self, place: Whole) -> RowStore:
+        """Return the rows at other places, -1 for none."""
         store = copy(self)
         store.count, store._columns = int((place >= 0).sum()), {}
         number = np.zeros(store.count, dtype=np.int64)
@@ -376,14 +360,9 @@ class RowStore:
         store._number = array("q", number.tobytes())
         for key in self.names():
             rows, values = self.sparse(key)
-            names = parts[key][rows] if parts and key in parts else np.zeros(1, dtype=object)
-            for name in dict.fromkeys(names.tolist()):
-                own_rows = np.flatnonzero((place[rows] >= 0) & (names == name))
-                own_rows = own_rows[np.argsort(place[rows[own_rows]])]
-                if len(own_rows):
-                    store._columns[name or key] = _SparseColumn(
-                        place[rows[own_rows]], values[own_rows]
-                    )
+            order = np.argsort(place[rows])[(place[rows] < 0).sum() :]
+            if len(order):
+                store._columns[key] = _SparseColumn(place[rows[order]], values[order])
         store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 
@@ -398,12 +377,14 @@ class RowStore:
         value = next((key for key in self._columns if spelled(key) in VALUE_KEYS), "")
         if not metric or not value:
             return None
-        names = np.array([self.labels[metric][row] for row in range(self.count)], dtype=object)
-        place = np.argsort(
-            np.argsort(step, kind="stable")
-        )  # each metric may stand by itself: a step that falls is no restart
-        store = self.placed(place, {value: names})
-        del store.labels[metric]
+        # each metric may stand by itself: a step that falls is no restart
+        store = self.placed(np.argsort(np.argsort(step, kind="stable")))
+        rows, values = store.sparse(value)
+        names = np.array([store.labels[metric][row] for row in rows.tolist()], dtype=object)
+        del store.labels[metric], store._columns[value]
+        for name in dict.fromkeys(names.tolist()):
+            own = names == name
+            store._columns[name] = _SparseColumn(rows[own], values[own])
         store.labels = {
             "run_name" if spelled(key) == "name" else key: cells
             for key, cells in store.labels.items()
@@ -440,14 +421,14 @@ _EVALUATION = frozenset((*vocabulary("evaluation"), "true"))
 _EVALUATION_MARKS = vocabulary("evaluation_mark")
 HELD_OUT = r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)s?"  # what it is called
 _HELD_OUT = re.compile(rf"{HELD_OUT}[/_. -]", re.IGNORECASE)
-_EITHER = frozenset(vocabulary("of_either"))
+_EITHER = vocabulary("of_either")
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
 _ALL_BUT = 0.9  # of the rows: where fewer are read, the headline says so
 _LARGEST_STEP = 2.0**53
 _FRACTIONAL_SHARE = 0.1
-_NUMBERED_RUNS = frozenset({"run", "run_id", "trial", "seed"})
+_NUMBERED_RUNS = vocabulary("numbered_run")
 _MOST_RUNS = 1000
 _MOST_LISTED = 12
 
@@ -513,8 +494,7 @@ def merge_rows(
     merged = Merged(step, columns, trained, rows, tuple(notes), clock)
     if runs == 1 or rows >= _ALL_BUT * of:
         return merged
-    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows were read"
-    return replace(merged, of=of, in_part=in_part)
+    return replace(merged, of=of, in_part=f"last of {runs} runs: {rows:,} of {of:,} rows were read")
 
 
 def whole_steps(values: Float) -> Flags:
@@ -665,8 +645,8 @@ def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, 
             and (spelled(key) in _NUMBERED_RUNS or spelled(key) not in RUN_KEYS)
             and key not in store.labels
         ):
-            values = store.dense(key).tolist()
-            yield key, ["" if value != value else f"{value:g}" for value in values]
+            values = store.dense(key)
+            yield key, ["" if value != value else f"{value:g}" for value in values.tolist()]
 
 
 def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
@@ -678,8 +658,7 @@ def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
         return False
     if key == "seed" or not all(parse_number(name) is not None for name in labels):
         return True
-    at = np.array(names)
-    first, second = (set(step_R[at == name].tolist()) for name in labels[:2])
+    first, second = ({*step_R[np.array(names) == name].tolist()} for name in labels[:2])
     return 2 * len(first & second) > min(len(first), len(second))
 
 
@@ -692,8 +671,8 @@ def _kinds(store: RowStore, run_rows: Flags) -> RowNames | None:
     for key in (*KIND_KEYS, *marks):
         labels = store.labels.get(key, {})
         evaluations = {row: "eval" for row, name in labels.items() if name.lower() in _EVALUATION}
-        only_these = key in marks or len(labels) < store.count
-        labels = evaluations if only_these else labels | evaluations
+        # where some rows lack the column, or it has other uses, only these
+        labels = (labels if key not in marks and len(labels) == store.count else {}) | evaluations
         kinds = np.full(store.count if labels else 0, "", dtype=object)
         kinds[list(labels)] = list(labels.values())
         if labels and 1 < len(set(kinds[run_rows])) <= _MOST_KINDS:
@@ -915,7 +894,7 @@ def _increasing_values(values: Float) -> int:
     return len(finite) if len(finite) > 1 and (np.diff(finite) <= 0).mean() <= 0.2 else 0
 
 
-_ROLLOUT = ("rollout/raw_reward", "rollout/rewards", "rollout/response_len/mean")
+_ROLLOUT = vocabulary("of_a_rollout_of_slime")
 _NUMBERED = ("rollout/step", "eval/step")
 _NO_UPDATE = ("rollout/", "eval/")
 

@@ -21,7 +21,6 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
 from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
 from groupwise.plain import frozen
-from groupwise.record.run import is_record
 from groupwise.wording import count
 
 Notes = list[str]  # what a reader says of a log
@@ -97,11 +96,6 @@ def inside(folder: Path, most: int) -> list[Path]:
             f"expected a folder that can be listed, got {reason} for {shown(folder)}: check its "
             "path and mode"
         ) from None
-
-
-def sniff_saved(folder: Path) -> bool:
-    """Return whether a folder holds a saved record."""
-    return is_record(folder)
 
 
 def folders_in(folder: Path, most: int) -> list[Path]:
@@ -301,19 +295,11 @@ class Blocks:
         """Yield whole lines, each with its line feed where it has one."""
         encoding = self._seen.encoding
         with open_text(self._seen.path, encoding) as file:
-            if is_wide(encoding):  # in whose bytes a line feed cannot be found
-                file.seek(self.start)
-                pieces = (
-                    (start, in_utf8(piece.encode(), "utf-8"))
-                    for start, piece in _pieces(file, parsing.LONGEST_LINE // 2 + 1)
-                )
-            else:
-                file.buffer.seek(self.start)
-                pieces = (
-                    (start, in_utf8(piece, encoding))
-                    for start, piece in _pieces(file.buffer, parsing.LONGEST_LINE + 1)
-                )
-            for self.start, piece in pieces:
+            wide = is_wide(encoding)  # in whose bytes a line feed cannot be found
+            source: IO[Any] = file if wide else file.buffer
+            source.seek(self.start)
+            for self.start, read in _pieces(source, parsing.LONGEST_LINE // (1 + wide) + 1):
+                piece = in_utf8(read.encode(), "utf-8") if wide else in_utf8(read, encoding)
                 yield (
                     piece
                     if len(piece) <= parsing.LONGEST_LINE // 2
@@ -475,7 +461,7 @@ def read_whole(seen: Peek) -> str:
 
 
 HEAD = "Traceback (most recent call last)"
-ENDINGS = (".log", ".txt", ".err", ".out")
+ENDINGS = vocabulary("printed_ending")
 _PLACE = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})')
 _RAISED = re.compile(
     r"(?:[a-z_][\w.]{0,200}\.)?([A-Z]\w{1,80})(?:\([\w.]{1,200}\))?(?:: ?(.{0,400})|$)"
@@ -518,11 +504,7 @@ class Tracebacks:
 
     def _quoted(self, raised: re.Match[str]) -> str:
         """Return an exception with its message, file and line."""
-        words = (
-            "".join(letter for letter in raised[2] or "" if letter.isprintable())
-            .partition(". ")[0]
-            .strip()
-        )
+        words = "".join(filter(str.isprintable, raised[2] or "")).partition(". ")[0].strip()
         message = f": {words[:_LONGEST].rstrip(' .')}" if words else ""
         return f"{raised[1]}{message}" + (f" ({self._place})" if self._place else "")
 
@@ -561,5 +543,8 @@ def skipped_beside(log: Path | None, folder: Path) -> Counter[int]:
 
 def _printed(log: Path | None, folder: Path) -> list[Path]:
     """Return the printed outputs in a folder that are not its log."""
-    paths = (path for path in inside(folder, _MOST_FILES) if path != log)
-    return [path for path in paths if path.suffix.lower() in ENDINGS and path.is_file()]
+    return [
+        path
+        for path in inside(folder, _MOST_FILES)
+        if path != log and path.suffix.lower() in ENDINGS and path.is_file()
+    ]

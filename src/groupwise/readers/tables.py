@@ -1,26 +1,29 @@
 """Tables: cells between commas, semicolons or tabs, whole or line by line, Parquet, and JSON: one
 object a line, events of several types, a list of rows, columns, or an object that holds the rows of
-one or several runs.
+one or several runs; and tables of a metric each.
 """
 
 from __future__ import annotations
 
 import csv
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, dropwhile, pairwise
+from itertools import chain, dropwhile, islice, pairwise
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from groupwise import parsing
-from groupwise.errors import UnreadableRunError
+from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
+from groupwise.readers import logs_in
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
+from groupwise.readers.keys import quantity_named
 from groupwise.readers.rows import (
     STEP_KEYS,
     VALUE_KEYS,
@@ -36,11 +39,13 @@ from groupwise.readers.rows import (
 )
 from groupwise.readers.source import (
     DAMAGED_LINES,
+    ENDINGS,
     Blocks,
     JsonArray,
     Notes,
     Peek,
     first_lines,
+    folders_in,
     json_in,
     json_lines,
     lines_of,
@@ -64,11 +69,6 @@ _MISREAD = re.compile(rb"\\u(?:00[0-7]|[dD])")
 _BETWEEN = (",", ";", "\t", "|", " ")  # cells
 _MOST_RAGGED = 2  # rows at the end with too many cells that are odd ones, and no other table
 _MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
-_OF_ONE_TAG = {
-    "wall_time",
-    "step",
-    "value",
-}  # TensorBoard's export of one chart, whose file is named after the run and the tag
 
 
 def sniff_csv(seen: Peek) -> float:
@@ -154,9 +154,8 @@ def _is_table(lines: list[Cells]) -> bool:
 
 def _delimiter(line: str) -> str:
     """Return the separator of a header line, "" for none."""
-    counts = {mark: line.count(mark) for mark in (",", "\t", ";")}
-    best = max(counts, key=lambda mark: counts[mark])
-    return best if counts[best] else ""
+    best = max(",\t;", key=line.count)
+    return best if best in line else ""
 
 
 def _title(lines: Sequence[str]) -> int:
@@ -190,6 +189,12 @@ def _without_comments(lines: Sequence[str]) -> Sequence[str]:
 def _is_comment(line: str) -> bool:
     """Return whether a line holds no cells."""
     return line.startswith("#") or not line.strip()
+
+
+def _is_row(line: str) -> bool:
+    """Return whether a line holds a number between commas, or before another number."""
+    cells = re.split(r"[,;\t|]|(?<=\d) +(?=-?\d)", line)
+    return not _is_comment(line) and {*map(parse_number, cells)} != {None}
 
 
 class CsvFeed(Feed):
@@ -226,13 +231,11 @@ class CsvFeed(Feed):
                 len(self._held) >= _BATCH and self._quotes % 2 == 0
             ) or self._characters > parsing.LONGEST_CELL + _HELD:
                 self.finish()
-        if self._quotes % 2 == 0:
+        if self._quotes % 2 == 0 and (self._names is not None or any(map(_is_row, self._held))):
             self.finish()
 
     def finish(self) -> None:
-        """Read what was held back, but for comments above a table that has not come."""
-        if self._names is None and self._characters < _HELD and all(map(_is_comment, self._held)):
-            return
+        """Read what was held back, as what stands above a table that has not come."""
         lines, self._held, self._quotes, self._characters = self._held, [], 0, 0
         batch: list[Cells] = []
         for row in self._parsed(lines):
@@ -306,7 +309,7 @@ class CsvFeed(Feed):
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
         store, name = self.store, ""
-        notes = [*encoding_notes(origin.encoding), *self._notes]
+        notes = encoding_notes(origin.encoding) + self._notes
         broken, wider = self._broken, store.read - self._aligned
         if self._aligned and wider > _MOST_RAGGED:
             store, broken = store.kept(store.number <= self._aligned), broken - wider
@@ -324,7 +327,8 @@ class CsvFeed(Feed):
                 if any(name.endswith("__MIN") for name in self._names or [])
                 else "this is a chart table exported from a tracker, with one run per column"
             )
-        elif {spelled(key) for key in (self._names or [])[:9]} == _OF_ONE_TAG:
+        # TensorBoard's export of one chart, whose file is named after the run and the tag
+        elif {*map(spelled, (self._names or [])[:9])} == {"wall_time", "step", "value"}:
             store = store.renamed(
                 {
                     key: key
@@ -435,11 +439,6 @@ def json_table(block: bytes) -> pl.DataFrame | None:
     return table if are_whole else None
 
 
-def sniff_parquet(seen: Peek) -> bool:
-    """Return whether the file is a Parquet table."""
-    return seen.head.startswith(b"PAR1")
-
-
 def read_parquet_table(path: Path, request: Request) -> RunRecord:
     """Read a Parquet table with one row a step."""
     seen = peek(path)
@@ -460,8 +459,8 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
 
 
 _NAMES = vocabulary("name_of_a_run")
-_HEADERS = ("columns", "header", "headers", "fields")  # of a table
-_BODIES = ("data", "rows", "values")
+_HEADERS = vocabulary("header")
+_BODIES = vocabulary("body")
 _DEPTH, _MOST_OF_POINT, _LONGEST_NUMBER = 3, 4, 16
 _NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
 
@@ -512,7 +511,7 @@ class JsonlFeed(Feed):
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        notes = list(encoding_notes(origin.encoding)) + summary_notes(self._skipped)
+        notes = encoding_notes(origin.encoding) + summary_notes(self._skipped)
         notes += noted(self._damaged, *DAMAGED_LINES)
         if self._damaged - self._ahead > self.store.count:
             raise UnreadableRunError(
@@ -520,11 +519,6 @@ class JsonlFeed(Feed):
                 f"{shown(origin.path)}: repair it"
             )
         return assemble(Log(self.store, origin.path, "jsonl", origin.size, notes), request)
-
-
-def sniff_json(seen: Peek) -> bool:
-    """Return whether the file is one JSON list or object."""
-    return re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) is not None
 
 
 def is_state(seen: Peek) -> bool:
@@ -575,7 +569,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
             store.add(unwrapped(row))
     if runs:
         return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
-    notes = list(encoding_notes(seen.encoding)) + summary_notes(skipped)
+    notes = encoding_notes(seen.encoding) + summary_notes(skipped)
     if not array.end:
         if not store.count:
             raise UnreadableRunError(
@@ -635,7 +629,7 @@ def _record_of(
     """Return the record of rows and the settings beside them."""
     kept = [row for row in rows if not is_summary(row)]
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
-    notes = (*encoding_notes(seen.encoding), *summary_notes(len(rows) - len(kept)))
+    notes = encoding_notes(seen.encoding) + summary_notes(len(rows) - len(kept))
     stated = ((beside, f"{path.name}, beside the rows"),)
     return assemble(
         Log(
@@ -765,9 +759,18 @@ def _metrics_in(whole: JsonView) -> dict[str, dict[float, float]]:
 
 
 def _points(value: Any) -> dict[float, float]:
-    """Return the numbers of a metric by step, where a list holds both in each element, as
-    trackers export one; none of anything else.
+    """Return the numbers of a metric by step, where a list holds both in each element, or an
+    object a list of each, as trackers export one; none of anything else.
     """
+    if isinstance(value, dict):
+        columns = {key: cells for key, inner in value.items() if (cells := _column(inner))}
+        steps = next((columns.pop(key) for key in STEP_KEYS if key in columns), [])
+        value = [
+            list(pair)
+            for key, cells in columns.items()
+            if len(columns) == 1 and key in _BODIES and len(cells) == len(steps)
+            for pair in zip(steps, cells, strict=True)
+        ]
     if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], dict | list):
         return {}
     pairs = [_point(element) for element in value]
@@ -797,9 +800,7 @@ def _numbered_rows(whole: JsonView) -> list[JsonObject]:
     """
     rows = {key: _NUMBERED.search(key) for key, value in whole.items() if isinstance(value, dict)}
     numbered = {int(match[1]): whole[key] for key, match in rows.items() if match}
-    start = next(
-        (whole[key] for key in rows if key.lower() in ("baseline", "base", "initial")), None
-    )
+    start = next((whole[key] for key in rows if key.lower() in vocabulary("before_training")), None)
     if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
         return []
     numbered = numbered if start is None else {0: start} | numbered
@@ -845,7 +846,7 @@ def _runs_by_name(whole: JsonView) -> list[JsonObject]:
         runs = [
             {"name": key, **value}
             for key, value in named.items()
-            if isinstance(value, dict) and _inner_logs(value)
+            if isinstance(value, dict) and not _points(value) and _inner_logs(value)
         ]
         heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
         if (
@@ -864,7 +865,7 @@ def _kind(name: str) -> str:
 
 def _is_split(name: str) -> bool:
     """Return whether a name is that of a part of one run: its training, or an evaluation."""
-    return _kind(name) in ("train", "training", "step") or is_evaluation(f"{_kind(name)}/")
+    return _kind(name) in vocabulary("training") or is_evaluation(f"{_kind(name)}/")
 
 
 def _has_step(row: JsonView) -> bool:
@@ -912,16 +913,14 @@ def _read_run(
 
 
 LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
-_PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
-_KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
+_PLACES = vocabulary("place_of_an_event")
+_KEPT = vocabulary("time_of_an_event")
 
 
 def sniff_event_stream(seen: Peek) -> bool:
     """Return whether the file is a stream of events with their numbers inside
     "metrics".
     """
-    if not seen.text.startswith("{") or '"event"' not in seen.text:
-        return False
     rows = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
     events = sum(_is_event(row) for row in rows)
     return events > 1 and events * 4 > len(rows) * 3
@@ -967,19 +966,9 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
 
 def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
-    for key in _PLACES:
-        value = event.get(key)
-        match = LAST_NUMBER.search(value) if isinstance(value, str) else None
-        if match:
-            return float(match[1])
-        if isinstance(value, float):
-            return value
-    version = event.get("policy_version")
-    return (
-        version
-        if isinstance(version, float) and not any(event.get(key) for key in _PLACES)
-        else None
-    )
+    place = next((event[key] for key in _PLACES if event.get(key) is not None), None)
+    match = LAST_NUMBER.search(place) if isinstance(place, str) else None
+    return float(match[1]) if match else place if isinstance(place, float) else None
 
 
 def _row_of_event(event: JsonView, step: float) -> JsonObject:
@@ -997,3 +986,57 @@ def _row_of_event(event: JsonView, step: float) -> JsonObject:
     return (
         {"step": step} | times | {f"{front}{key}": value for key, value in event["metrics"].items()}
     )
+
+
+_MOST_FILES, _TIMES = 2000, vocabulary("time_of_a_value")
+_NUMBERS = re.compile(r"-?\d+([,;\t])\s*(?:-?[\d.]+(?:e[+-]?\d+)?|nan)\s*")
+
+
+def read_metric_files(folder: Path, request: Request) -> RunRecord:
+    """Read a folder with a table of step and value for each metric as one run."""
+    files, steps = metric_files(folder), dict[float, JsonObject]()
+    for metric, file in files.items():
+        for step, value in _values_of(file, Blocks(peek(file)).lines()).items():
+            steps.setdefault(step, {"step": step})[metric] = value
+    store = RowStore.of(steps[step] for step in sorted(steps))
+    size = sum(file.stat().st_size for file in files.values())
+    notes = [f"{len(files)} tables of a metric each were read as one run"]
+    return assemble(Log(store, folder, "metric_files", size, notes, home=folder), request)
+
+
+def metric_files(folder: Path) -> dict[str, Path]:
+    """Return the tables of a folder, or of its folders of metrics, that hold a metric each, by its
+    name; none where not a single one is the reward.
+    """
+    files = [log for log in logs_in(folder) if log.suffix not in ENDINGS] or [
+        file
+        for home in folders_in(folder, _MOST_FILES)
+        if home.name in vocabulary("folder_of_metrics")
+        for file in islice(home.rglob("*.[ct]sv"), _MOST_FILES)
+    ]
+    home, names = os.path.commonpath(files or [folder]), dict[str, Path]()
+    for file in sorted(files):
+        with suppress(GroupwiseError):  # empty so far
+            if not _values_of(file, first_lines(peek(file), 3)):
+                return {}
+            names[file.relative_to(home).with_suffix("").as_posix()] = file
+    metrics = {name.rpartition("-tag-")[2]: file for name, file in names.items()}
+    rewards = [*map(quantity_named, metrics)].count("reward")
+    return metrics if len(metrics) == len(names) > rewards == 1 else {}
+
+
+def _values_of(file: Path, lines: Iterable[str]) -> dict[float, float]:
+    """Return the numbers of a table of a step, a value that the file is named after and perhaps a
+    time, by the step; none of another.
+    """
+    bare = _NUMBERS.fullmatch(first_lines(peek(file), 1)[0])
+    head, values = [f"step{bare[1]}value\n"] if bare else [], dict[float, float]()
+    for row in texts_and_numbers(chain(head, lines)):
+        cells = {spelled(key): cell for key, cell in row.items() if spelled(key) not in _TIMES}
+        step = next((cells.pop(key) for key in STEP_KEYS if key in cells), None)
+        if cells.keys() - {spelled(file.stem), *VALUE_KEYS}:
+            return {}
+        for value in cells.values():
+            if isinstance(step, float) and isinstance(value, float):
+                values[step] = value
+    return values

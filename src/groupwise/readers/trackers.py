@@ -31,7 +31,7 @@ from groupwise import parsing
 from groupwise.arrays import Flags, Whole
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.files import open_regular
-from groupwise.parsing import JsonObject, JsonView, parse_json
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key, is_evaluation, one_run, rollout_numbers
@@ -46,12 +46,12 @@ from groupwise.readers.source import (
     open_text,
     peek,
     shown,
+    vocabulary,
 )
 from groupwise.readers.trl import typed_completions, with_completions
 from groupwise.record.run import RunRecord, Source
 from groupwise.record.table import rollouts_table
 
-_MAGIC = b"SQLite format 3\0"
 _MOST_RUNS = 1000
 _TEXTS = {"prompt", "completion"}
 Entry = tuple[float, float, str, float]
@@ -59,8 +59,6 @@ Entry = tuple[float, float, str, float]
 
 def sniff_database(seen: Peek) -> float:
     """Return the confidence that the file is a database of trackio or MLflow."""
-    if not seen.head.startswith(_MAGIC):
-        return 0.0
     try:
         with _opened(seen.path) as database:
             return 0.97 if _kind(database) else 0.0
@@ -127,7 +125,7 @@ def _kind(database: sqlite3.Connection) -> str:
     columns = _columns(database, "metrics")
     if {"metrics", "step", "run_name"} <= columns:
         return "trackio"
-    return "mlflow" if {"key", "value", "step", "run_uuid", "timestamp"} <= columns else ""
+    return "mlflow" if {*vocabulary("metric_of_mlflow")} <= columns else ""
 
 
 def read_database(path: Path, request: Request) -> RunRecord:
@@ -141,19 +139,14 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     """Read a run that trackio keeps: rows of metrics, completions in tables, the trainer's
     arguments.
     """
-    names = [
-        str(row[0])
-        for row in database.execute(
-            "SELECT DISTINCT run_name FROM metrics ORDER BY run_name LIMIT ?", (_MOST_RUNS,)
-        )
-    ]
-    run = one_run(path, [clean_key(name) for name in names], request.chosen)
-    original = next(name for name in names if clean_key(name) == run)
+    query = "SELECT DISTINCT run_name FROM metrics ORDER BY run_name DESC LIMIT ?"
+    names = {clean_key(name): name for (name,) in database.execute(query, (_MOST_RUNS,))}
+    run = one_run(path, sorted(names), request.chosen)
     query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid"
-    cells = database.execute(query, (original,))
+    cells = database.execute(query, (names[run],))
     store, tables, damaged = RowStore(), list[Any](), 0
     count = "SELECT COUNT(*) FROM metrics WHERE run_name = ?"
-    left = database.execute(count, (original,)).fetchone()[0]
+    left = database.execute(count, (names[run],)).fetchone()[0]
     for step, content in _stored(path, cells):
         left -= 1
         if store.share < 1 and left // 16 % 8:  # of so many an eighth, in stretches
@@ -163,15 +156,17 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
         damaged += row is None
         nested = [value for value in (row or {}).values() if isinstance(value, dict)]
         tables += [value["_value"] for value in nested if value.get("_type") == "trackio.table"]
-        numbers = _numbers_in(row or {})
-        if numbers is not None:
+        numbers = {
+            key: cell for key, cell in (row or {}).items() if not isinstance(cell, Mapping | list)
+        }
+        if not all(key.startswith("profiling/") for key in numbers):
             store.add({**numbers, "step": step})
     notes = noted(
         damaged,
         "row is not a complete JSON object and was",
         "rows are not complete JSON objects and were",
     )
-    stated = ((_trackio_config(database, original), "trackio's table of settings"),)
+    stated = ((_trackio_config(database, names[run]), "trackio's table of settings"),)
     record = assemble(
         Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request
     )
@@ -206,14 +201,6 @@ def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunR
     )
 
 
-def _numbers_in(row: JsonView) -> JsonObject | None:
-    """Return what a row logs besides tables and other nested values, None where that only times
-    the program.
-    """
-    numbers = {key: value for key, value in row.items() if not isinstance(value, Mapping | list)}
-    return None if all(key.startswith("profiling/") for key in numbers) else numbers
-
-
 def _object(content: Any) -> JsonObject | None:
     """Return the JSON object in a cell, or None."""
     text = _text(content) if isinstance(content, bytes) else content
@@ -237,15 +224,10 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     """Read a run that MLflow keeps: one row a number."""
     titled = _columns(database, "runs") >= {"run_uuid", "name"}
     titles = dict(database.execute("SELECT run_uuid, name FROM runs").fetchall()) if titled else {}
-    identities = [
-        row[0]
-        for row in database.execute(
-            "SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?", (_MOST_RUNS,)
-        )
-    ]
-    name, identity = _chosen_run(
-        path, {run: titles.get(run) or run for run in identities}, request.chosen
-    )
+    query = "SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?"
+    identities = database.execute(query, (_MOST_RUNS,))
+    titles = {run: titles.get(run) or run for (run,) in identities}
+    name, identity = _chosen_run(path, titles, request.chosen)
     query = (
         "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ? ORDER BY timestamp, "
         "step"
@@ -255,13 +237,9 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
         for stamp, step, key, value in _stored(path, database.execute(query, (identity,)))
     )
     store = RowStore.of(rows_of_entries(entries))
-    parameters: JsonObject = {}
-    if _columns(database, "params") >= {"key", "value", "run_uuid"}:
-        parameters = dict(
-            database.execute(
-                "SELECT key, value FROM params WHERE run_uuid = ?", (identity,)
-            ).fetchall()
-        )
+    query = "SELECT key, value FROM params WHERE run_uuid = ?"
+    stated = _columns(database, "params") >= {"key", "value", "run_uuid"}
+    parameters = dict(database.execute(query, (identity,)).fetchall()) if stated else {}
     log = Log(store, path, "database", path.stat().st_size, name=name)
     return _with_parameters(log, parameters, replace(request, chosen=name))
 
@@ -308,21 +286,12 @@ def rows_of_entries(entries: Iterable[Entry]) -> Iterator[JsonObject]:
 _MOST = 10_000
 
 
-def sniff_mlflow(path: Path) -> bool:
-    """Return whether the folder is one of MLflow's, of one run or above several."""
-    return any(True for _ in _runs(path))
-
-
-def _runs(path: Path) -> Iterator[Path]:
-    """Yield the folders of runs: the folder itself, or those one or two below it."""
+def mlflow_runs(path: Path) -> list[Path]:
+    """Return the folders of runs of MLflow's: the folder itself, or those one or two below it."""
     if is_mlflow_run(path):
-        yield path
-        return
-    for inner in folders_in(path, _MOST):
-        if is_mlflow_run(inner):
-            yield inner
-        elif (inner / "meta.yaml").is_file():
-            yield from (run for run in folders_in(inner, _MOST) if is_mlflow_run(run))
+        return [path]
+    homes = [path, *(home for home in folders_in(path, _MOST) if (home / "meta.yaml").is_file())]
+    return [run for home in homes for run in folders_in(home, _MOST) if is_mlflow_run(run)]
 
 
 def is_mlflow_run(path: Path) -> bool:
@@ -334,7 +303,7 @@ def is_mlflow_run(path: Path) -> bool:
 
 def read_mlflow(path: Path, request: Request) -> RunRecord:
     """Read one run of an MLflow folder."""
-    runs = {run.name: run for run in _runs(path)}
+    runs = {run.name: run for run in mlflow_runs(path)}
     name, identity = _chosen_run(
         path, {run: _title(home) for run, home in runs.items()}, request.chosen
     )
@@ -355,11 +324,9 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
 
 def _title(run: Path) -> str:
     """Return the name of a run as its meta.yaml gives it, else the folder's."""
-    try:
-        title = parse_yaml(peek(run / "meta.yaml").text).get("run_name")
-    except GroupwiseError:
-        title = None
-    return str(title or run.name)
+    with suppress(GroupwiseError):
+        return str(parse_yaml(peek(run / "meta.yaml").text).get("run_name") or run.name)
+    return run.name
 
 
 def _files(folder: Path) -> dict[str, Path]:
@@ -610,13 +577,7 @@ class BlockRecords:
         )
 
 
-MAGIC = b":W&B"
 _RANGE = re.compile(r"(.+)__(MIN|MAX)")
-
-
-def sniff_wandb(seen: Peek) -> bool:
-    """Return whether the file is the record of a W&B run."""
-    return seen.head.startswith(MAGIC)
 
 
 def read_wandb(path: Path, request: Request) -> RunRecord:
@@ -685,8 +646,7 @@ def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
         if "-" in name and f"{name}_timestamp" in stamps
     }
     split = stamped or _charted(names)
-    aside = split.keys() | stamps if stamped else split.keys()
-    shared = {name: name for name in names if name not in aside}
+    shared = {name: name for name in names if name not in split.keys() | stamps}
     runs: dict[str, dict[str, str]] = {}
     for name, (run, _, key) in split.items():
         if not _RANGE.fullmatch(name):
@@ -706,7 +666,6 @@ def _charted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
     return split if len(split) > 1 and are_runs else {}
 
 
-_MOST_FILES = 10_000
 _STAMP = re.compile(r"tfevents\.(\d{6,12})")
 _STEP, _TIME = "step", "_timestamp"  # of a row beside its tags
 _DOUBLE, _SINGLE = struct.Struct("<d").unpack, struct.Struct("<f").unpack
@@ -720,15 +679,10 @@ def sniff_events(seen: Peek) -> bool:
     return is_tfrecord(seen.head)
 
 
-def sniff_events_folder(path: Path) -> bool:
-    """Return whether the folder holds event files of one run."""
-    return bool(event_files(path))
-
-
 def event_files(folder: Path) -> list[Path]:
     """Return the event files right inside a folder, oldest first."""
     files = []
-    for path in inside(folder, _MOST_FILES):
+    for path in inside(folder, _MOST):
         with suppress(GroupwiseError):
             if "tfevents" in path.name and path.is_file() and is_tfrecord(peek(path).head):
                 files.append(path)
@@ -867,10 +821,9 @@ def _settings(texts: dict[str, str]) -> JsonObject:
     for tag, value in texts.items():
         if tag.startswith("model_config"):
             continue
-        try:
-            settings = parse_json(value)
-        except ValueError:
-            settings = listed(re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value))
+        settings = json_in(value, floats=False) or listed(
+            re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value)
+        )
         flat |= dict(flatten(settings)) if isinstance(settings, dict) else {}
     return flat
 
@@ -887,12 +840,7 @@ def sniff_offline(seen: Peek) -> bool:
     return ours or _EVENTS.match(seen.text) is not None
 
 
-def sniff_offline_folder(path: Path) -> bool:
-    """Return whether the folder is that of one such run."""
-    return _offline_file(path) is not None
-
-
-def _offline_file(folder: Path) -> Path | None:
+def offline_file(folder: Path) -> Path | None:
     """Return the file of a folder that holds the numbers of such a run."""
     for file in inside(folder, _MOST_INSIDE):
         with suppress(GroupwiseError):  # empty, or not to be read
@@ -903,7 +851,7 @@ def _offline_file(folder: Path) -> Path | None:
 
 def read_offline(path: Path, request: Request) -> RunRecord:
     """Read one such run, with the settings that its tracker keeps beside it."""
-    path = _offline_file(path) or path if path.is_dir() else path
+    path = offline_file(path) or path if path.is_dir() else path
     seen, settings, notes, home = peek(path), dict[str, Any](), Notes(), path.parent
     if seen.head.startswith(_SWANLAB_MAGIC):
         entries, home = _of_swanlab(seen, notes), home / "files"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from groupwise.readers.rows import RowStore, is_summary, summary_notes
 from groupwise.readers.source import (
     JsonArray,
     Notes,
-    Peek,
     inside,
     json_in,
     noted,
@@ -55,11 +55,6 @@ class TrainerStateFile:
     store: RowStore  # the rows of its log_history, as far as they are whole
     about: JsonView  # what else it says; nothing where the file is cut off or damaged
     skipped: int  # summary rows left out
-
-
-def sniff_state(seen: Peek) -> bool:
-    """Return whether the file is a trainer_state.json, whatever its name."""
-    return seen.text.startswith("{") and _HISTORY.search(seen.text) is not None
 
 
 def read_state(path: Path, request: Request) -> RunRecord:
@@ -174,12 +169,11 @@ def states_in(folder: Path) -> list[Path]:
     """Return the trainer states of a run folder, newest first: by the number of their
     checkpoint, the root's own by its rows.
     """
-    checkpoints = [
-        (match, path / STATE)
+    states = [
+        (int(match[1]), path / STATE)
         for path in inside(folder, _MOST_FOLDERS)
-        if (match := _CHECKPOINT.fullmatch(path.name))
+        if (match := _CHECKPOINT.fullmatch(path.name)) and (path / STATE).is_file()
     ]
-    states = [(int(match[1]), state) for match, state in checkpoints if state.is_file()]
     if (folder / STATE).is_file():
         states.append((_global_step(folder / STATE), folder / STATE))
     return [path for _, path in sorted(states, key=lambda entry: (-entry[0], len(entry[1].parts)))]
@@ -187,16 +181,10 @@ def states_in(folder: Path) -> list[Path]:
 
 def _global_step(path: Path) -> int:
     """Return the step at which a state was saved, from its first bytes; 0 where they do not say."""
-    try:
-        match = re.search(r'"global_step"\s*:\s*(\d{1,12})', peek(path).text)
-    except GroupwiseError:
-        return 0
-    return int(match[1]) if match else 0
-
-
-def sniff_folder(path: Path) -> bool:
-    """Return whether the folder is the output of a Transformers trainer."""
-    return bool(states_in(path))
+    with suppress(GroupwiseError):
+        if match := re.search(r'"global_step"\s*:\s*(\d{1,12})', peek(path).text):
+            return int(match[1])
+    return 0
 
 
 def read_folder(path: Path, request: Request) -> RunRecord:
@@ -342,7 +330,7 @@ def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
         for name, kind in rows.schema.items()
         if kind == pl.Float64 and name not in ("advantage", _BY_SAMPLER)
     ]
-    lowered = {name.lower() for name in named}
+    lowered = {*map(str.lower, named)}
     return [name for name in numbers if name.lower() in lowered] or numbers
 
 
@@ -434,5 +422,5 @@ def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:
         .filter(moves)
     )
     scale = (spread * spread_of_advantage).sqrt()
-    agreement = groups.select(pl.when(scale > 0).then(both / scale).otherwise(0.0))
-    return agreement.to_series().mean()  # type: ignore[return-value]
+    agreement = pl.when(scale > 0).then(both / scale).otherwise(0.0)
+    return groups.select(agreement).to_series().mean()  # type: ignore[return-value]

@@ -242,10 +242,10 @@ class RunPlan(Said):
         """What the budget pays for in whole groups of four; "" without one."""
         if self.budget is None:
             return ""
-        groups = count(self.budget.prompts(_SAFE), "safe group")
+        groups = count(self.budget.prompts(_SAFE), "group")
         return (
-            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {_SAFE}"
-            f"{self.budget.left(_SAFE)}."
+            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {_SAFE}, the size to "
+            f"take without components{self.budget.left(_SAFE)}."
         )
 
     @property

@@ -139,7 +139,7 @@ def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
     shares = [row.share.value for row in powers]
     assert shares == sorted(shares, reverse=True)
     assert shares[2] == rollouts.zero_variance.now.value
-    assert "71 % of the groups of 8 are mixed, of 16 about 82 % would be, and" in rollouts.status
+    assert "Of the latest groups of 8, 71 % are mixed, of 16 about 82 % would" in rollouts.status
 
 
 def test_what_rewards_say_begins_with_the_answer_in_few_words() -> None:
@@ -161,7 +161,7 @@ def test_dynamic_sampling_costs_the_same_in_plan_and_in_replay() -> None:
     assert planned.dynamic_sampling is not None
     late = f"sampling needs {ranged(planned.dynamic_sampling)} groups per mixed group."
     assert late in planned.status
-    assert "In the last quarter of the steps" in planned.status
+    assert "Of the latest groups" in planned.status
     assert replayed.replay is not None
     dynamic = replayed.replay.dynamic
     said = next(note for note in replayed.notes if "Dynamic" in note)

@@ -88,18 +88,21 @@ def main() -> None:
 
 
 def collected(rows: Sequence[Row], troubles: Mapping[str, str]) -> Iterator[Row]:
-    """The results of what stands in the folders, and the last ones of what does not; what did not
-    run now keeps those, with its trouble and today's date.
+    """The results of what stands in the folders, unless it ran elsewhere since, and the last ones
+    of what does not; what did not run now keeps those, with its trouble and today's date.
     """
     before = list(table_rows(RESULTS))
     today = dt.datetime.now(tz=dt.UTC).date().isoformat()
     for row in rows:
         trouble = troubles.get(row["name"], "")
-        if not trouble and (HOME / row["name"] / "done").exists():
-            yield from compared(row, HOME / row["name"] / "run")
-            continue
         now = {"trouble": f"{trouble}, {today}"} if trouble else {}
         last = [old | now for old in before if old["name"] == row["name"]]
+        if not trouble and (HOME / row["name"] / "done").exists():
+            here = list(compared(row, HOME / row["name"] / "run"))
+            newest = max((result["date"] for result in (*here, *last)), default="")
+            if any(result["date"] == newest for result in here):
+                yield from here
+                continue
         never = {name: row.get(name, "") for name in COLUMNS} | now
         yield from last or ([never] if now else [])
 

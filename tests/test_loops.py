@@ -115,3 +115,15 @@ def test_a_name_that_is_no_program_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["loops.py", "--only", "trainers"])
     assert code(scripts[0], RUNS) == 2
+
+
+def test_a_run_of_elsewhere_that_is_newer_is_not_replaced_by_an_old_folder(
+    scripts: tuple[Any, Any],
+) -> None:
+    loops, reference = scripts
+    assert code(loops, RUNS) == 0
+    (last,) = loops.table_rows(loops.RESULTS)
+    newer = last | {"version": "3.0", "date": "2999-01-31"}
+    table(loops.RESULTS, newer)
+    assert code(loops, RUNS) == 0  # the folder stands, and nothing has changed
+    assert reference.runs_of_trainers()[-1].startswith("| Trainer | 3.0 |")

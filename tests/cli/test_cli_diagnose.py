@@ -95,6 +95,17 @@ def test_a_log_that_is_none_or_a_wrong_argument_exits_2(
     assert "--until expects a step" in refused(capsys, "diagnose", str(log), "--until", "0")
 
 
+def test_a_dash_is_what_is_piped_in(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with log.open() as piped:
+        monkeypatch.setattr(sys, "stdin", piped)
+        assert main(["diagnose", "-", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert main(["diagnose", str(log), "--json"]) == 0
+    assert answer == json.loads(capsys.readouterr().out)
+
+
 @pytest.mark.parametrize(
     ("error", "code"), [(RuntimeError("x"), 70), (KeyboardInterrupt(), 130), (MemoryError(), 2)]
 )

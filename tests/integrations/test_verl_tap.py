@@ -111,6 +111,7 @@ def test_a_step_has_its_rollouts_its_metrics_and_how_far_the_run_is(
     for step in (1, 2):
         verl.estimate(brief=True)
         metrics = {"actor/entropy": 0.5 / step, "perf/total_num_tokens": 100 * step}
+        metrics |= {"actor/ppo_kl": 0.003, "actor/kl_loss": 0.02, "critic/rewards/mean": 0.4}
         tracker.log(metrics | {"text": "x", "reward": 7.0}, step)
     tracker.log({"timing/late": 2.5}, 2)  # a second call for one step adds to the first
     tracker.finish()
@@ -130,6 +131,9 @@ def test_a_step_has_its_rollouts_its_metrics_and_how_far_the_run_is(
     }
     assert record.steps.select(*expected).to_dict(as_series=False) == expected
     assert "text" not in record.steps.columns
+    kinds = ("reward", "kl", "policy_change", "reward_after_kl")  # as verl's own log is read
+    columns = ["reward", "actor/kl_loss", "actor/ppo_kl", "critic/rewards/mean"]
+    assert list(map(record.column, kinds)) == columns
     assert record.rollouts is not None
     rows = record.rollouts.filter(record.rollouts["step"] == 2)
     expected = {

@@ -13,7 +13,9 @@ import math
 import os
 import re
 import shlex
+import shutil
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -134,10 +136,16 @@ class Opening:
         return [*words, f"--config={self.config}"] if self.config else words
 
     def open(self, path: Path) -> RunRecord:
-        """Open one run."""
+        """Open one run; "-" is what standard input hands over."""
         from groupwise.readers import run_record
 
-        return run_record(path, **self.asked)
+        if str(path) != "-":
+            return run_record(path, **self.asked)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "stdin")
+            with path.open("wb") as file:
+                shutil.copyfileobj(sys.stdin.buffer, file)
+            return run_record(path, **self.asked)
 
     def __bool__(self) -> bool:
         """Whether anything was given."""

@@ -184,7 +184,7 @@ class Tap:
             Recorder,
             name=self._name,
             config=self._config,
-            meanings_of=functools.partial(step_meanings, framework="", more=(_REWARD,)),
+            meanings_of=functools.partial(step_meanings, framework="verl", more=(_REWARD,)),
             say=self._say,
         )
         recorder = opened(make, self._folder, max(after, 0), self._say, self._identity)

@@ -709,9 +709,6 @@ def _charted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
 _MOST_FILES = 10_000
 _STAMP = re.compile(r"tfevents\.(\d{6,12})")
 _STEP, _TIME = "step", "_timestamp"  # of a row beside its tags
-_PLAIN = re.compile(
-    rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\0-\x7f]))?\x2a(.)\x0a(.)\x0a(.)(.+)\x15(.{4})", re.DOTALL
-)
 _DOUBLE, _SINGLE = struct.Struct("<d").unpack, struct.Struct("<f").unpack
 Scalar = tuple[float, int, str, float | str]  # time, step, tag, and number or text
 
@@ -813,7 +810,7 @@ def _rows(records: TfRecords, texts: dict[str, str], tags: set[str]) -> Iterator
     place: tuple[int, bool] | None = None
     for record in records:
         try:
-            scalars = _plain_event(record) or list(_event(record))
+            scalars = list(_event(record))
         except (ValueError, struct.error):
             records.damaged += 1
             continue
@@ -831,20 +828,6 @@ def _rows(records: TfRecords, texts: dict[str, str], tags: set[str]) -> Iterator
     tags -= {_STEP, _TIME}
     if row:
         yield row
-
-
-def _plain_event(record: bytes) -> list[Scalar]:
-    """Return the scalar of an event as most programs write it, none where it is any other."""
-    event = _PLAIN.fullmatch(record)
-    if event is None:
-        return []
-    time, step, summary, value, length, tag, number = event.groups()
-    if not len(tag) == length[0] == value[0] - 7 == summary[0] - 9:
-        return []
-    whole = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(step or b""))
-    if whole >= 1 << 63:
-        return []
-    return [(_DOUBLE(time)[0], whole, _text(tag), _SINGLE(number)[0])]
 
 
 def _event(record: bytes) -> Iterator[Scalar]:

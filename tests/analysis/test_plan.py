@@ -94,10 +94,22 @@ def test_the_batch_in_one_line(batch: StepBatch, said: str) -> None:
 @each_case(
     ("rate", "budget", "said"),
     [
-        (0.25, 1001, "1,001 rollouts buy 250 safe groups of 4, with 1 left over."),
-        (0.25, 64, "64 rollouts buy 16 safe groups of 4."),
-        (0.02, 66, "66 rollouts buy 16 safe groups of 4, with 2 left over."),
-        (0.02, 3, "3 rollouts buy 0 safe groups of 4, with 3 left over."),
+        (
+            0.25,
+            1001,
+            "1,001 rollouts buy 250 groups of 4, the size to take without components, with 1 left over.",
+        ),
+        (0.25, 64, "64 rollouts buy 16 groups of 4, the size to take without components."),
+        (
+            0.02,
+            66,
+            "66 rollouts buy 16 groups of 4, the size to take without components, with 2 left over.",
+        ),
+        (
+            0.02,
+            3,
+            "3 rollouts buy 0 groups of 4, the size to take without components, with 3 left over.",
+        ),
     ],
 )
 def test_a_budget_without_components_is_told_in_whole_groups(
@@ -110,7 +122,7 @@ def test_a_budget_without_components_is_told_in_whole_groups(
     assert answer.status.endswith(answer.bought)
     bare = plan(log(), budget=Budget(1001))  # of which no group is known
     assert bare.status == bare.missing + bare.bought
-    assert "250 safe groups of 4" in bare.bought
+    assert "250 groups of 4, the size to take" in bare.bought
 
 
 def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
@@ -127,7 +139,7 @@ def test_rewards_tell_the_share_at_each_size_as_far_as_they_reach() -> None:
     shares = [row.share.value for row in powers]
     assert shares == sorted(shares, reverse=True)
     assert shares[2] == rollouts.zero_variance.now.value
-    assert "71 % of the groups of 8 are mixed, of 16 about 82 % would be, and" in rollouts.status
+    assert "Of the latest groups of 8, 71 % are mixed, of 16 about 82 % would" in rollouts.status
 
 
 def test_what_rewards_say_begins_with_the_answer_in_few_words() -> None:
@@ -149,7 +161,7 @@ def test_dynamic_sampling_costs_the_same_in_plan_and_in_replay() -> None:
     assert planned.dynamic_sampling is not None
     late = f"sampling needs {ranged(planned.dynamic_sampling)} groups per mixed group."
     assert late in planned.status
-    assert "In the last quarter of the steps" in planned.status
+    assert "Of the latest groups" in planned.status
     assert replayed.replay is not None
     dynamic = replayed.replay.dynamic
     said = next(note for note in replayed.notes if "Dynamic" in note)

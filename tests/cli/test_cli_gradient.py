@@ -138,7 +138,12 @@ def test_a_run_without_components_is_answered_from_its_rewards(
 ) -> None:
     text = shown(capsys, "plan", str(trl_run))
     budgeted = shown(capsys, "plan", str(trl_run), "--budget", "64")
-    assert budgeted.replace(" 64 rollouts buy 16 safe groups of 4.", "") == text
+    assert (
+        budgeted.replace(
+            " 64 rollouts buy 16 groups of 4, the size to take without components.", ""
+        )
+        == text
+    )
     assert budgeted != text
     answer = printed(capsys, "plan", str(trl_run))
     outlook = zero_variance_outlook(run_record(trl_run))

@@ -356,7 +356,7 @@ CHECKS = (
     Finding(
         Status.NOT_LOGGED,
         "no held-out reward",
-        log="a reward on held-out prompts",
+        log="a reward on held-out [bold]prompts[/]",
         check="reward_hacking",
     ),
     Finding(Status.NONE, "no swing", value=Interval(0.0287, 0, 1), check="instability"),
@@ -367,31 +367,35 @@ CHECKS = (CHECKS[-1], *CHECKS[:-1])
 
 def test_why_adds_the_answer_of_every_check() -> None:
     text = printed(replace(OK, checks=CHECKS), why=True)
-    assert [line for line in text.splitlines()[2:] if "measured" not in line] == [
+    assert [line for line in text.splitlines()[3:] if "measured" not in line] == [
         "",
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
         "  No sign of a problem in 2 checks: Length runaway; Instability.",
-        "  The log lacks what 2 checks would need; --json lists all.",
-        "      Reward hacking: Log a reward on held-out prompts.",
-        "      Kl: No [bold]KL[/].",
+        "  The log lacks what 1 check would need; --json lists all.",
+        "      Reward hacking: log a reward on held-out [bold]prompts[/].",
     ]
 
 
-def test_why_names_three_of_what_is_not_logged_those_first_that_say_what_to_log() -> None:
-    silent = tuple(replace(CHECKS[0], check=f"silent_{place}") for place in range(9))
-    said = printed(replace(OK, checks=(*silent, *CHECKS)), why=True)
-    assert "The log lacks what 11 checks would need" in said
-    assert [line.strip().partition(":")[0] for line in said.splitlines()[-3:]] == [
-        "Reward hacking",
-        "Silent 0",
-        "Silent 1",
+def test_why_names_three_of_what_is_not_logged_and_the_first_screen_counts_it() -> None:
+    """A check that cannot say what to log is silent: the run may have no tools to watch."""
+    silent = Finding(Status.NOT_LOGGED, "no tools", check="tools")
+    asked = tuple(
+        replace(silent, log=f"signal {place}", check=f"check_{place}") for place in range(4)
+    )
+    judged = replace(OK, checks=(silent, *asked, *CHECKS[1:4]))
+    said = printed(judged, why=True).splitlines()
+    assert said[1] == "  not logged  what 4 of 8 checks need"
+    assert "  The log lacks what 4 checks would need; --json lists all." in said
+    assert [line.strip() for line in said[-3:]] == [
+        f"Check {place}: log signal {place}." for place in range(3)
     ]
-    assert "The log lacks" not in printed(replace(OK, checks=CHECKS[1:4]), why=True)
+    for other in (replace(OK, checks=(silent, *CHECKS[1:4])), replace(FAILED, checks=asked)):
+        assert " checks need" not in printed(other)
 
 
 def test_why_adds_the_numbers() -> None:
-    lines = printed(replace(OK, checks=CHECKS), why=True).splitlines()[2:]
+    lines = printed(replace(OK, checks=CHECKS), why=True).splitlines()[3:]
     assert (
         lines[2]
         == "      measured 0.95 (0.90 to 0.97), limit 0.5; a part of the reward was lost at once"

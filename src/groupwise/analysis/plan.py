@@ -242,10 +242,10 @@ class RunPlan(Said):
         """What the budget pays for in whole groups of four; "" without one."""
         if self.budget is None:
             return ""
-        groups = count(self.budget.prompts(_SAFE), "safe group")
+        groups = count(self.budget.prompts(_SAFE), "group")
         return (
-            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {_SAFE}"
-            f"{self.budget.left(_SAFE)}."
+            f" {self.budget.amount:,.10g} {self.budget.unit} buy {groups} of {_SAFE}, the size to "
+            f"take without components{self.budget.left(_SAFE)}."
         )
 
     @property
@@ -269,9 +269,9 @@ class RunPlan(Said):
         drawn = self.dynamic_sampling
         needs = f"needs {ranged(drawn)} groups per mixed group" if drawn else "finds no mixed group"
         return (
-            "No group size follows from rewards alone. In the last quarter of the steps "
-            f"{percent(1 - outlook.now.value)} of the groups of {outlook.group_size} are mixed, "
-            f"of {larger.group_size} about {percent(1 - larger.share.value)} would be, and dynamic "
+            "No group size follows from rewards alone. Of the latest groups of "
+            f"{outlook.group_size}, {percent(1 - outlook.now.value)} are mixed, of "
+            f"{larger.group_size} about {percent(1 - larger.share.value)} would be, and dynamic "
             f"sampling {needs}.{self.bought}"
         )
 

@@ -117,7 +117,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         "Saved rollouts are counted for the same number of mixed groups. Dynamic sampling saves "
         f"only updates: it needs {number(made.dynamic.drawn.value)} groups per mixed group, the "
         f"mean over all updates, and {number(made.dynamic.batches)} where it draws whole batches "
-        "and drops the rest. `groupwise plan` says the first for the last quarter of the steps."
+        "and drops the rest. `groupwise plan` says the first for the latest groups."
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
     part = IN_PART if spent and 1.1 * made.rollouts < (spent.rollouts or 0) else ""

@@ -214,7 +214,7 @@ class StabilityEvidence(Plain):
             return f"Undecided, because {'; '.join(self.doubts)}. No margin can be given."
         if not (self.mode and self.margin and self.force):
             return f"Unavailable: {self.unavailable}"
-        force, limit = number(self.force.force.value), number(self.mode.threshold)
+        force, limit = ranged_force(self.force.force), number(self.mode.threshold)
         numbers = (
             f"the force is {force} per update and the limit is {limit}, a margin of "
             f"{ranged_margin(self.margin)}"

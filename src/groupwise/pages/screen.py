@@ -20,7 +20,6 @@ WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
 _LONGEST_REMARK = 1000
 _MOST_PARTS = 4  # of a line of a page
-_MOST_TO_LOG = 3
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 # In the order of the states: ok, warning, failing, failed, cannot tell.
 _MARKS = dict(zip(State, "✓!✗✗?", strict=True))
@@ -81,7 +80,7 @@ def print_judgement(
                 _print(console, f"  {_answer(check)}", _CHECK_STYLES[check.status])
                 for line in _numbers(check):
                     _print(console, f"      {line}")
-        for line in _without_answer(judgement.checks):
+        for line in _without_answer(judgement):
             _print(console, f"  {line}")
     if remarks:
         console.print()
@@ -203,6 +202,10 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine(
             "goes on", ("the run has not ended, so a new fall needs more rows to count",), 7
         )
+    lacking = _lacking(judgement)
+    if lacking and judgement.state is State.OK:
+        checks = f"{len(lacking)} of {len(judgement.checks)} checks"
+        yield _LabelledLine("not logged", (f"what {checks} need",), 8)
     if (
         judgement.not_logged
         and judgement.state is not State.OK
@@ -314,22 +317,21 @@ def _answer(check: Finding) -> str:
     return clean(f"{status}{since}: {sentence(check.message)}", longest=_LONGEST)
 
 
-def _without_answer(checks: Iterable[Finding]) -> Iterable[str]:
-    """Yield which checks saw nothing, then how many the log lacks something for: what to log for
-    those that say what, so many of them.
-    """
-    clear, missing = (
-        [check for check in checks if check.status is status]
-        for status in (Status.NONE, Status.NOT_LOGGED)
-    )
+def _lacking(judgement: Judgement) -> list[Finding]:
+    """Return the checks that could look if something was logged."""
+    return [check for check in judgement.checks if check.status is Status.NOT_LOGGED and check.log]
+
+
+def _without_answer(judgement: Judgement) -> Iterable[str]:
+    """Yield which checks saw nothing, then how many lack something, and what for the first."""
+    clear = [check_title(each.check) for each in judgement.checks if each.status is Status.NONE]
     if clear:
-        seen = "; ".join(check_title(check.check) for check in clear)
-        yield f"No sign of a problem in {count(len(clear), 'check')}: {seen}."
-    if missing:
-        yield f"The log lacks what {count(len(missing), 'check')} would need; --json lists all."
-        for check in sorted(missing, key=lambda check: not check.log)[:_MOST_TO_LOG]:
-            said = sentence(f"log {check.log}" if check.log else check.message)
-            yield clean(f"    {check_title(check.check)}: {said}", longest=_LONGEST)
+        yield f"No sign of a problem in {count(len(clear), 'check')}: {'; '.join(clear)}."
+    lacking = _lacking(judgement)
+    if lacking:
+        yield f"The log lacks what {count(len(lacking), 'check')} would need; --json lists all."
+    for check in lacking[:3]:
+        yield clean(f"    {check_title(check.check)}: log {check.log}.", longest=_LONGEST)
 
 
 def _numbers(check: Finding) -> Iterable[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,14 @@ REWARD = [0.2 + 0.02 * step for step in STEPS]
 KL = [0.001 * step for step in STEPS]
 
 
-def table(path: Path, head: str, *columns: list[float], mark: str = ",") -> None:
+def table(path: Path, head: str, *columns: Sequence[float], mark: str = ",") -> None:
     """Write a table: a line of names where there is one, and a line a step."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [mark.join(map(str, cells)) for cells in zip(*columns, strict=True)]
     path.write_text("".join(f"{row}\n" for row in ([head] if head else []) + rows))
 
 
-def lines(path: Path, **columns: list[float]) -> None:
+def lines(path: Path, **columns: Sequence[float]) -> None:
     """Write JSON lines."""
     rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -131,7 +131,8 @@ def runs_in_folders_of_metrics(home: Path) -> None:
 
 def runs_of_two_programs(home: Path) -> None:
     lines(home / "a.jsonl", step=STEPS, reward=REWARD, kl=KL)
-    lines(home / "b.jsonl", **{"step": STEPS, "critic/score/mean": REWARD, "actor/kl_loss": KL})
+    columns: dict[str, Sequence[float]] = {"critic/score/mean": REWARD, "actor/kl_loss": KL}
+    lines(home / "b.jsonl", step=STEPS, **columns)
 
 
 def a_resumed_run(home: Path) -> None:

@@ -283,7 +283,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
     )
     alike, meanings = _alike(renamed, meanings)
     longest = spacing if store.share == 1.0 else np.inf  # steps that a row may stand for
-    took = _took(merged, columns | renamed, meanings, longest)
+    took = _took(merged, {**columns, **renamed}, meanings, longest)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(
         chosen, columns
     )

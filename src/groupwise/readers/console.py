@@ -535,7 +535,7 @@ def sniff_trl(seen: Peek) -> float:
         return 0.0
     if _TRL_ROW.search(seen.text) and _MARK_IN_ROW.search(seen.text):
         # a dictionary of longer names may stand behind the step of another loop
-        return 0.7 if re.search(r"'(?:\w*loss|reward)'", seen.text) else 0.5
+        return 0.7 if re.search(r"'reward'", seen.text) else 0.5
     printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
     return 0.35 if printed or _BAR.search(seen.text) else 0.05
 
@@ -796,7 +796,7 @@ _STEP = re.compile(
     r"|(?:^|[\](\s](?<!poch.)(?<!poch:.))(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
     # no counter of something else, as of an evaluating batch
     r"|\b(?=[bert])(?<![a-z] )(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?"
-    r"(\d{1,12})/(\d{1,12})(?=\s)"
+    r"(\d{1,12})/(\d{1,12})(?=[\s\]])"
     r"|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
 )
 _TRAIN_STEP = re.compile(
@@ -810,8 +810,10 @@ _OTHER_STEP = re.compile(
     r".{0,400}(?:reward|loss|score|acc)\w{0,20}\s?[:=])"
 )
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
+_UNIT = r"%|[kKM](?=$|[|,;\s])|"
+_TIMES = {"k": 1e3, "K": 1e3, "M": 1e6}
 _PAIR = re.compile(
-    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?\.?(?=$|[|,;\s)±])"
+    rf"(?:^|[|,;\s•*(\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})({_UNIT})(?:s|tok|tokens)?\.?(?=$|[|,;\s)±])"
     r"(?!\s?/\s?-)"  # two counts, of what is above and below zero
 )
 # Mean and standard deviation behind one name, as mlx-lm-lora and MLX-GRPO print them.
@@ -819,16 +821,18 @@ _MOMENTS = re.compile(
     rf"([A-Za-z][\w/.@ ]{{0,80}}?)(?::\s{{1,9}}(?:μ|mean)=| - Mean: )({_NUMBER}), "
     rf"(?:σ=|std=|Std: )({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
 )
-_SPACED = re.compile(
-    rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
-    r"?± ?[\d.]+)?\s*"
+# The rewards of the completions of a step, perhaps a tensor over many lines.
+_LIST_BEGINS = re.compile(
+    rf"\b({'|'.join(vocabulary('rewards_of_a_group'))})\s?[:=]\s?(?:tensor\(|array\()?\[(?=[-+.\d])"
 )
-# One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most three words.
+_LIST = re.compile(rf"{_LIST_BEGINS.pattern}([-+\w.,\s]*)\](?:(?:, [^()]{{0,80}})?\))?")
+_BRACES = re.compile(r"\{['\"]")
+# One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most four words.
 _CHAINED = re.compile(
-    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,3}})({_NUMBER})(%?) "
-    rf"?(?:(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{{1,8}}/s)\b)? ?"
+    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,4}})({_NUMBER})({_UNIT})(?:[\w.]{{0,8}}$| ?(?:"
+    r"[A-Za-z/]{1,8}$|\([^()]{0,40}\)|± ?[\d.]+|(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{1,8}/s)\b))? ?"
 )
-_CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
+_CHAINED_ALONE = re.compile(r"(?i)^(?:mean |avg |average )?reward$")
 _KIND = re.compile(r"\[\w{1,20}\]")
 _SAMPLE = re.compile(
     r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]"
@@ -839,22 +843,22 @@ _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step ha
 _EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
 _JSON = re.compile(r'(?:^|\s|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:)(\{".*)')
-_ANY_BAR = re.compile(r"\d%\|")
+_BARS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|[^|\[\n]{0,40}\[[^\]\n]{0,500}\]")
 _BEHIND_BAR = re.compile(
     r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
 )
 # Where a line was printed from, as loguru says it: module, function and line.
-_PLACE = re.compile(r"(?<=\| )[\w.]{1,80}:[\w<>]{1,80}:\d{1,7} (?=- )")
+_PLACE = re.compile(r"(?<=\| )[\w.]{1,80}:[\w<>]{1,80}:\d{1,7} (?=- )|^INFO:[\w.]{1,100}:")
 _HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
 # within a logger's or a machine's name, such as dev-2, is none.
-_ALONE = rf"(?:{'|'.join(vocabulary('evaluation'))})"
+_WORD = rf"(?:{'|'.join(vocabulary('evaluation'))})"
 _EVALUATION = re.compile(
     r"(?i)(?:\b(?:eval|evaluation|validation|val)\b"
-    rf"|(?<![\w./:-]){_ALONE}(?![\w./-]))(?!\s*[=:]\s*[-\d.])"
+    rf"|(?<![\w./:-]){_WORD}(?![\w./-]))(?!\s*[=:]\s*[-\d.])"
 )
 _EVALUATION_BEHIND = re.compile(
-    rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_ALONE}\s?(?:[\])|,:]|-\s)"
+    rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_WORD}\s?(?:[\])|,:]|-\s)"
     r"(?!\s*[-\d.])"
 )
 _KNOWN = re.compile(
@@ -865,6 +869,18 @@ _REWARD = re.compile(r"(?i)(?<!policy )reward|score|return|accuracy|success")
 # Names of a row of training: a reward, and what its update did.
 _UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
 _MEAN = re.compile(r"(?i)(?<![a-z])(?:mean|avg|average)(?![a-z])")
+# A number behind a sign, and the share of steps that has what lines without one say.
+_SELDOM = 0.2
+_LABEL = re.compile(r"\W{0,9}(?:[A-Za-z_]{1,20}(?: [A-Za-z_]{1,20}){0,2}:|\d{1,9}:)?\W{0,9}")
+# A pair or a dictionary behind what loggers put first and a label.
+_ALONE = re.compile(
+    r"(?:\[[^\]]{0,80}\]|[IWE]?\d[\d:.,TZ/+-]{3,30}(?=[\s,])|\d{1,7} [\w./]{1,80}:\d{1,6}\]"
+    r"|(?:DEBUG|INFO|WARNING|ERROR)\b|[\w.:<>]{1,160} - |[^\w\[{]{1,20})*+"
+    rf"(?:{_LABEL.pattern})?(?:(\{{)['\"]|[\w/.@+-]{{1,60}}(?: [\w/.@+-]{{1,60}}){{0,5}}\s{{0,20}}[=:]\s{{0,20}}[-+]?\.?\d)"
+)
+_QUOTED = re.compile(
+    rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?\W{{0,3}}[:=]\s*(?![-+.\d])"
+)
 _RECURS = 20  # rows of one form, from which on they are counted
 _SETTING = re.compile(
     r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
@@ -907,6 +923,13 @@ class PrintedConsole(Console):
         self._lists: set[str] = set()
         self._counter = ""  # what the last step that a line named is called
         self._header: list[str] = []  # the names above a table of numbers
+        self._own: Numbers = {}  # names on lines that say their step, with their last values
+        self._aside: Numbers = {}  # names on lines without one
+        self._lead: Numbers = {}  # what such lines said before the first step
+        self._cycle: Numbers = {}  # of the row that is counted next
+        self._list = ""  # of the rewards of completions, as far as its lines have come
+        self._quoted = False  # whether a prompt or a completion stands behind the last step
+        self._odd: Numbers = {}  # names that came again before their row was whole
         self._is_headed = False  # whether the step of the block begins its line
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
@@ -915,9 +938,19 @@ class PrintedConsole(Console):
         line = bare(sender_of(line)[1] if "pid=" in line else line)
         if "σ=" in line or "td" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
-        if "| " in line:
+        if "| " in line or line[:5] == "INFO:":
             line = _PLACE.sub("", line)
-        if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
+        if self._list or ("[" in line and _LIST_BEGINS.search(line)):
+            self._list += f"{line} "
+            if "]" not in line and len(self._list) < _LONGEST_ROW:
+                return
+            line, self._list = _LIST.sub(_mean_of, self._list), ""
+        for text in self._without_bars(line) if "%|" in line else [line]:
+            self._text(text)
+
+    def _text(self, line: str) -> None:
+        """Read what stands on a line beside progress bars."""
+        if not line or self._is_json(line) or self._is_of_panel(line):
             return
         names_step = any(word in line.lower() for word in _STEP_WORDS)
         if (names_step or self._header) and self._is_of_table(line):
@@ -932,6 +965,7 @@ class PrintedConsole(Console):
             self._below(line)
             return
         pairs, counter = self._around(line, step), re.sub(r"[\W\d]", "", step[0]).lower()
+        self._quoted = not pairs and _SAMPLE.search(line) is not None
         if (
             is_worded
             and not pairs
@@ -951,20 +985,24 @@ class PrintedConsole(Console):
             return  # the counter of an evaluation
         if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
-        self.finish()
-        if not pairs and _SAMPLE.search(line):
+        self._close()
+        if self._quoted:
             return
         self._counter, self._is_headed = counter, begins
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
-            self.finish()
+            self._own |= pairs
+            self._close()
 
     def _around(self, line: str, step: re.Match[str]) -> Numbers:
         """Return the names and numbers of a line that names its step."""
         begins, behind = _begins(line, step), line[step.end() :]
         rest = behind if begins else f"{line[: step.start()]} {behind}"
-        pairs = _cells(line) or _in_braces(rest) or self._spaced(rest) | self._pairs(rest)
-        return pairs or (self._chained(behind) if begins else {})
+        return self._cells_of(rest)
+
+    def _cells_of(self, line: str) -> Numbers:
+        """Return the names and numbers of a line."""
+        return _cells(line) or _in_braces(line) or self._spaced(line) | self._pairs(line)
 
     def _counted_row(self, line: str) -> None:
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
@@ -980,8 +1018,31 @@ class PrintedConsole(Console):
                 self.store.add({"step": number} | pairs)
             elif self._by_epoch >= 0:
                 self.store, self._by_epoch = RowStore(), math.nan
-        elif "eward" in line and not _EVALUATION.search(line):
-            self._count(self._pairs(line))
+        else:
+            names_reward = "eward" in line and not _EVALUATION.search(line)
+            pairs = self._cells_of(line) if names_reward else self._alone(line)
+            self._beside(pairs)
+            self._turn(pairs)
+
+    def _alone(self, line: str) -> Numbers:
+        """Return the names and numbers of a line that holds no step, no evaluation and no words
+        but a label before them.
+        """
+        match = _ALONE.match(line)
+        if match and not _EVALUATION.search(line):
+            pairs = self._cells_of(line)
+            names = " ".join(pairs).lower()
+            if not (pairs.keys() & {*STEP_KEYS} if match[1] else any(map(names.count, _STEP_WORDS))):
+                return pairs
+        self._passed += _LOSS.search(line) is not None
+        return {}
+
+    def _turn(self, pairs: Numbers) -> None:
+        """Take what nothing numbers: a name that comes again begins the next row."""
+        if pairs.keys() & self._cycle.keys():
+            self._count(self._cycle)
+            self._cycle = {}
+        self._cycle |= pairs
 
     def _count(self, pairs: Numbers) -> None:
         """Keep a row that nothing numbers: a reward and what its update did, or a mean reward
@@ -989,13 +1050,15 @@ class PrintedConsole(Console):
         """
         if not self._ordered and not self._by_epoch < 0:
             return
-        rows = [pairs]
-        if not _UPDATED.match(" ".join(pairs)):
+        rows, means = [pairs], [*filter(_MEAN.search, pairs)]
+        names = {name for name in pairs if name not in self._odd or not _REWARD.search(name)}
+        if not _UPDATED.match(" ".join(names)):
             if (
                 len(pairs) < 2
-                or "reward" not in _quantities(filter(_MEAN.search, pairs))
-                or pairs.keys() != next(iter(self._waiting), pairs).keys()
+                or "reward" not in _quantities(means)
+                or means != [*filter(_MEAN.search, next(iter(self._waiting), pairs))]
             ):
+                self._odd |= pairs
                 return
             if len(self._waiting) < _RECURS:
                 self._waiting += [pairs] * (not self._ordered)
@@ -1012,17 +1075,23 @@ class PrintedConsole(Console):
         then.
         """
         if self._by_epoch >= 0:
+            if not any(map(_KNOWN.search, row)):
+                return
             self._ahead += self.store.read
             self.store, self._ordered = RowStore(), 0
         self._by_epoch = math.nan
+        if not self.store.count and any(map(_REWARD.search, self._lead)):
+            self._aside |= self._lead
+            self.store.add(self._lead)
         self.store.add(row)
 
     def _below(self, line: str) -> None:
         """Read a line without a step: a setting before the first, what is listed below one, or
         the evaluation after a row.
         """
+        self._quoted |= _QUOTED.match(line) is not None
         if self._block:
-            pairs = _cells(line) or self._nested(line) or self._pairs(line)
+            pairs = self._nested(line) or self._cells_of(line)
             self._block |= {} if set(pairs) & set(self._block) else pairs
         elif not self.store.count or self._by_epoch >= 0:
             self._counted_row(line)
@@ -1035,7 +1104,24 @@ class PrintedConsole(Console):
         ):
             self.store.add({"step": self._before + self._last} | pairs)
         else:
-            self._passed += _LOSS.search(line) is not None
+            self._beside(self._alone(line))
+
+    def _beside(self, pairs: Numbers) -> None:
+        """Take what a line without a step says beside the rows that have one: behind a prompt or
+        a completion only what is a mean.
+        """
+        if not self._own:
+            self._lead |= pairs
+        elif not self._quoted or any(map(_MEAN.search, pairs)):
+            has_reward = any(map(_REWARD.search, self._own))
+            fresh = {
+                name: value
+                for name, value in pairs.items()
+                if name not in self._own and not (has_reward and _REWARD.search(name))
+            }
+            if fresh:
+                self._aside |= fresh
+                self.store.add(fresh)
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
@@ -1049,16 +1135,21 @@ class PrintedConsole(Console):
         self._epoch, self._last = now, number
         return self._before + number
 
-    def _is_bar(self, line: str) -> bool:
-        """Take what stands behind the last progress bar of a line; the last of a step counts."""
-        if "%|" not in line or not _ANY_BAR.search(line):
-            return False
+    def _without_bars(self, line: str) -> Iterator[str]:
+        """Yield the texts of a line that are none of its progress bars; what a title or the end
+        of the last bar says is of the bar's step, and the last of a step counts.
+        """
+        *titles, rest = _BARS.split(line)
+        for title in titles:
+            if _STEP.search(title) and _PAIR.search(title := title.rstrip(" :")):
+                yield title
         for number, text in _BEHIND_BAR.findall(line)[-1:]:
             pairs = self._pairs(text)
-            if self._bar.get("step") != float(number):
-                self.finish()
-            self._bar = {"step": float(number)} | pairs
-        return True
+            if any(map(_KNOWN.search, pairs)):
+                if self._bar.get("step") != float(number):
+                    self._close()
+                self._bar |= {"step": float(number)} | pairs
+        yield rest.strip()
 
     def _is_json(self, line: str) -> bool:
         """Keep the row that an object at the end of a line holds, if it tells its step."""
@@ -1069,7 +1160,7 @@ class PrintedConsole(Console):
         row = unwrapped(row)
         if not any(isinstance(row.get(key), int | float) for key in STEP_KEYS):
             return False
-        self.finish()
+        self._close()
         self._keep(row)
         return True
 
@@ -1089,7 +1180,7 @@ class PrintedConsole(Console):
             if steps:
                 self._keep({"step": steps[0]} | self._panel)
             else:
-                self._count(self._panel)
+                self._turn(self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             inner = line.strip(" │┃")
@@ -1123,6 +1214,11 @@ class PrintedConsole(Console):
         return fits
 
     def finish(self) -> None:
+        """Keep the rows whose lines are all read."""
+        self._close()
+        self._count(self._cycle)
+
+    def _close(self) -> None:
         """Keep the row whose lines are all read."""
         if not self._block and not self._bar:
             self._heads = []
@@ -1165,46 +1261,29 @@ class PrintedConsole(Console):
         )
 
     def _spaced(self, line: str) -> Numbers:
-        """Return the names and numbers of a line that puts no sign between them: Train loss 0.1,
-        Rewards mean 0.5.
+        """Return the names and numbers of a line without signs between them: Train loss 0.1,
+        Rewards mean 0.5; without commas, it holds nothing else: reward 0.2 loss 0.1.
         """
-        parts = [
-            _SPACED.fullmatch(part.rpartition(": ")[2])
-            for part in re.split(r"[,|;]", line.strip(" :-|"))
-            if not _PAIR.search(part)
-        ]
+        texts = re.split(r"[,|;]", " ".join(line.strip(" :-|>").split()))
+        parts = [_chained(text.rpartition(": ")[2]) for text in texts if not _PAIR.search(text)]
         good = [part for part in parts if part]
-        return (
-            self._named((part[1], part[2], part[3]) for part in good)
-            if len(good) > 1 and 2 * len(good) > len(parts)
-            else {}
-        )
-
-    def _chained(self, text: str) -> Numbers:
-        """Return the names and numbers of a text that holds nothing else, parted by blanks:
-        reward 0.2 loss 0.1.
-        """
-        plain, at = " ".join(text.strip(" :-|>").split()), 0
-        cells: list[tuple[str, str, str]] = []
-        while at < len(plain) and (match := _CHAINED.match(plain, at)):
-            cells.append((match[1].strip(), match[2], match[3]))
-            at = match.end()
-        names_fit = (
-            any(_KNOWN.search(name) for name, _, _ in cells)
-            if len(cells) > 1
-            else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
-        )
-        return self._named(cells) if names_fit and at == len(plain) else {}
+        cells = [cell for part in good for cell in part]
+        fits = 2 * len(good) > len(parts) and len(cells) > 1
+        if len(good) == len(texts) == 1:
+            names = [name for name, _, _ in cells]
+            fits = any(map((_KNOWN if fits else _CHAINED_ALONE).search, names))
+            fits &= _LABEL.fullmatch("".join(texts[0].rpartition(": ")[:2])) is not None
+        return self._named(cells) if fits else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> Numbers:
         """Return numbers by name, the first of each; counters of steps are none."""
         named: Numbers = {}
-        for key, text, percent in cells:
+        for key, text, unit in cells:
             name = _counted(key)
             if name is None or name in named:
                 continue
-            named[name] = float(text) / 100.0 if percent else float(text)
-            if percent:
+            named[name] = float(text) / 100.0 if unit == "%" else float(text) * _TIMES.get(unit, 1)
+            if unit == "%":
                 self._shares.append(name)
             else:
                 self.store.see_print(name, text)
@@ -1218,10 +1297,23 @@ class PrintedConsole(Console):
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
         names = self.store.names()
-        store = within_steps(self.store, [*filter(_KNOWN.search, names)], notes)
+        held = {name: len(self.store.sparse(name)[0]) for name in names}
+        often = _SELDOM * held.get("step", 0)
+        names = [name for name in names if name in self._own or name not in self._aside or held[name] > often]
+        store = self.store.renamed(dict(zip(names, names, strict=True))) if self._aside else self.store
         store = on_one_clock(store, [*filter(_REWARD.search, names)], notes)
+        store = within_steps(store, [*filter(_KNOWN.search, names)], notes)
         store = of_whole_steps(store, _OF_A_PART)
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
+
+
+def _chained(text: str) -> list[tuple[str, str, str]]:
+    """Return the names, numbers and units of a text that holds nothing else."""
+    cells, at, plain = [], 0, text.strip()
+    while match := _CHAINED.match(plain, at):
+        cells.append((match[1].strip(), match[2], match[3]))
+        at = match.end()
+    return cells if at == len(plain) else []
 
 
 @lru_cache(maxsize=4096)
@@ -1236,9 +1328,16 @@ def _begins(line: str, step: re.Match[str]) -> bool:
     return not _holds_words(_KIND.sub(" ", line[: step.start()]))
 
 
+def _mean_of(rewards: re.Match[str]) -> str:
+    """Return the mean of a list of rewards as a pair."""
+    values = [float(text) for text in re.findall(_NUMBER, rewards[2])]
+    return f"mean {rewards[1]}={math.fsum(values) / len(values):.12g}" if values else rewards[0]
+
+
 def _in_braces(line: str) -> Numbers:
     """Return the names and numbers of a Python dictionary on a line."""
-    row = parse_row(line[line.index("{'") : line.rfind("}") + 1]) if "{'" in line else None
+    start = _BRACES.search(line)
+    row = parse_row(line[start.start() : line.rfind("}") + 1]) if start else None
     return {
         str(key): float(value)
         for key, value in (row or {}).items()

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
+from groupwise.files import forms
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import (
     TWO_PROGRAMS,
@@ -80,12 +81,7 @@ Numbers = dict[str, float]  # by name
 _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
-_RESUMED = re.compile(
-    r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)"
-    r"|.{0,99}\bload(?:ing|ed) [\w ]{0,20}checkpoint from .{1,300} at iteration \d"  # Megatron
-)
-_LOSS = re.compile(r"oss['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
-_REWARDED = re.compile(r"eward[\w/.@-]{0,60}['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
+_RESUMED, _LOSS, _REWARDED = forms("resumed loss rewarded")
 
 
 class Console(Feed):
@@ -211,15 +207,10 @@ class Console(Feed):
 
 # TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
 
-_TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
-_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
-_TITLED = re.compile(
-    r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \["
-)
-_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
-_NUMBERED = re.compile(
-    r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, "
-    r"eval_metrics)?[:\]]? ?[|-]? ?$"
+_TRL_ROW, _BAR, _TITLED, _TRAINING, _NUMBERED = forms("trl_row bar titled training numbered")
+_ARGUMENTS, _ARGUMENT, _SAID, _VERSION, _AROUND = forms("arguments argument said version around")
+_TRAINERS_KEY, _MARK_IN_ROW, _PAIR_IN_ROW, _OPEN, _HEAD, _TAIL = forms(
+    "trainers_key mark_in_row pair_in_row open head tail"
 )
 _STATEMENTS = {
     "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
@@ -228,54 +219,12 @@ _STATEMENTS = {
         r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"
     ),
 }
-# The settings as Python prints its arguments, and those that scripts like to say.
-_ARGUMENTS = re.compile(
-    r"\b(?:Namespace|(?:GRPO|Training|Script)\w{0,20}(?:Config|Arguments|Args))\("
-)
-_ARGUMENT = re.compile(r"\b([A-Za-z]\w{1,60})='?([\w./+-]{1,200})")
-_SAID = re.compile(
-    r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})"
-)
-_VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
 _MARKS = frozenset({"loss", "reward"})  # quantities, of which a row of training names one
 _MOST_TITLES = 1000
 _MOST_RUNS = 16
 _MOST_BARS = 16
-# What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
-_AROUND = re.compile(
-    # a progress bar and its title
-    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"
-    r"|\|?\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?|\d{1,9}it \[[^\]\n]{0,200}\]"
-    r"|\([\w.:<>\- ]{1,80}pid=\d+[^()\n]{0,80}\)"  # Ray
-    r"|\[(?:rank|default|node|host|gpu|repeated "
-    r")?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
-    r"|\d{4}[-/]\d\d[-/]\d\d(?:[T "
-    r"]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
-    r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
-    r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
-    r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}"
-    r"|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
-    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ "
-    r"_])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
-    r"|\beval_metrics\b)"
-    r"|\b(?:[A-Za-z]{1,20} )?(?i:metrics|stats|statistics|logs?):(?=\s*$)"  # what the row holds
-    r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
-)
-_TRAINERS_KEY = re.compile(
-    r"(?:train/|eval[_/])?(?:loss|policy_loss|grad_norm|learning_rate|epoch|reward|reward_std|kl"
-    r"|entropy|num_tokens|step_time|return"
-    r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr"
-    r"|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
-)
-_MARK_IN_ROW = re.compile(r"'(?:[\w/ ]{0,40}[ /_])?(?:\w*loss|rewards?)(?:[/_]mean)?':")
-_PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
-_OPEN = re.compile(
-    r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)"
-)  # of a row whose line ends before it does
 # Characters of a row, and of the step that stands before it.
 _LONGEST_ROW, _LONGEST_MARK = 20_000, 80
-_HEAD = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d")
-_TAIL = re.compile(r"\d'?\}\s*$")
 _ZEROS = str.maketrans("123456789", "000000000")
 _LONGEST_PREFIX = 1000
 _LEAST_CORE = 4
@@ -542,13 +491,10 @@ def sniff_trl(seen: Peek) -> float:
 
 # verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run
 
-_VERL_ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})( - [^\s:][^:]{0,200}:.*|$)")
+_VERL_ROW, _PID, _CELLS, _VERLS_OWN, _SCALED, _REPEATED = forms(
+    "verl_row pid cells verls_own scaled repeated"
+)
 _VERL_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
-_PID = re.compile(r"(.*)pid=(\d+)")
-_CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
-_VERLS_OWN = re.compile(r" - (?:actor|critic)/\w{1,40}")
-_SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
-_REPEATED = re.compile(r" ?\[repeated \d{1,15}x across cluster\].*")
 
 
 class VerlConsole(Console):
@@ -682,13 +628,8 @@ def sniff_verl(seen: Peek) -> float:
 
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
 
-_SLIME_HEAD = re.compile(
-    r"(?:^|[\s\]-])(rollout|perf|eval|step|passrate|multi_turn) (\d{1,12}): "
-    r"(?=\{'(?:rollout|perf|eval|train|passrate|multi_turn)/)"
-)
+_SLIME_HEAD, _SKYRL_STEP, _SKYRL_ENTRY = forms("slime_head skyrl_step skyrl_entry")
 _SLIME_COUNTER = {"eval": "eval/step", "step": "train/step"}  # others count rollouts
-_SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
-_SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
 _SKYRL_KEY = (
     r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)"
     r"[\w-]*/"
@@ -784,30 +725,13 @@ def sniff_dicts(seen: Peek) -> float:
 # Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a
 # step's heading
 
-_STEP = re.compile(
-    r"(?i)(?:(?<![\w/])(?:(?:train|training|global|grpo) "
-    # one such as train_step=3 only where a result is on its line: it may be seconds, or stand below
-    # a step's heading
-    r"|(?<=[,;|] )global_(?=step\W{1,9}\d{1,12}(?![\w.]))"
-    r"|(?:train|training|global|grpo)_(?=step\W{1,9}\d{1,12}[\s,;|/\])].{0,400}"
-    r"(?:reward|loss|score|acc))"
-    r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
-    r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?:^|[\](\s](?<!poch.)(?<!poch:.))(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
-    # no counter of something else, as of an evaluating batch
-    r"|\b(?=[bert])(?<![a-z] )(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?"
-    r"(\d{1,12})/(\d{1,12})(?=[\s\]])"
-    r"|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
+_STEP, _TRAIN_STEP, _OTHER_STEP, _BRACES, _CHAINED_ALONE = forms(
+    "step train_step other_step braces chained_alone"
 )
-_TRAIN_STEP = re.compile(
-    r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?"
-)
-# Another name of a counter, such as iter_num, where a result stands behind it.
-_OTHER_STEP = re.compile(
-    r"(?i)(?<![\w/])(?!eval|val|test|max|total|warmup|save|log)(?:[a-z]{1,12}_){0,3}"
-    r"(?:(?:step|iteration|iter|update)(?:_(?:num|number|idx|index|id|count))?"
-    r"|(?<=[nm]_)(?:steps|iterations|iters|updates))\s?[:=]\s?(\d{1,12})(?=[\s,;|/\])]"
-    r".{0,400}(?:reward|loss|score|acc)\w{0,20}\s?[:=])"
+_KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
+_JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
+_KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING = forms(
+    "known reward updated mean label setting"
 )
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _UNIT = r"%|[kKM](?=$|[|,;\s])|"
@@ -826,30 +750,13 @@ _LIST_BEGINS = re.compile(
     rf"\b({'|'.join(vocabulary('rewards_of_a_group'))})\s?[:=]\s?(?:tensor\(|array\()?\[(?=[-+.\d])"
 )
 _LIST = re.compile(rf"{_LIST_BEGINS.pattern}([-+\w.,\s]*)\](?:(?:, [^()]{{0,80}})?\))?")
-_BRACES = re.compile(r"\{['\"]")
 # One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most four words.
 _CHAINED = re.compile(
     rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,4}})({_NUMBER})({_UNIT})(?:[\w.]{{0,8}}$| ?(?:"
     r"[A-Za-z/]{1,8}$|\([^()]{0,40}\)|± ?[\d.]+|(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{1,8}/s)\b))? ?"
 )
-_CHAINED_ALONE = re.compile(r"(?i)^(?:mean |avg |average )?reward$")
-_KIND = re.compile(r"\[\w{1,20}\]")
-_SAMPLE = re.compile(
-    r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]"
-)  # behind a step: what follows is of one completion
-_CELL = re.compile("[|│┃║]")
-_COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
-_EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
 _NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
-_JSON = re.compile(r'(?:^|\s|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:)(\{".*)')
-_BARS = re.compile(r"\d{1,3}%\|[^|\n]{0,200}\|[^|\[\n]{0,40}\[[^\]\n]{0,500}\]")
-_BEHIND_BAR = re.compile(
-    r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
-)
-# Where a line was printed from, as loguru says it: module, function and line.
-_PLACE = re.compile(r"(?<=\| )[\w.]{1,80}:[\w<>]{1,80}:\d{1,7} (?=- )|^INFO:[\w.]{1,100}:")
-_HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
 # within a logger's or a machine's name, such as dev-2, is none.
 _WORD = rf"(?:{'|'.join(vocabulary('evaluation'))})"
@@ -861,17 +768,8 @@ _EVALUATION_BEHIND = re.compile(
     rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_WORD}\s?(?:[\])|,:]|-\s)"
     r"(?!\s*[-\d.])"
 )
-_KNOWN = re.compile(
-    r"(?i)\b(mean |avg |average |total "
-    r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
-)
-_REWARD = re.compile(r"(?i)(?<!policy )reward|score|return|accuracy|success")
-# Names of a row of training: a reward, and what its update did.
-_UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
-_MEAN = re.compile(r"(?i)(?<![a-z])(?:mean|avg|average)(?![a-z])")
 # A number behind a sign, and the share of steps that has what lines without one say.
 _SELDOM = 0.2
-_LABEL = re.compile(r"\W{0,9}(?:[A-Za-z_]{1,20}(?: [A-Za-z_]{1,20}){0,2}:|\d{1,9}:)?\W{0,9}")
 # A pair or a dictionary behind what loggers put first and a label.
 _ALONE = re.compile(
     r"(?:\[[^\]]{0,80}\]|[IWE]?\d[\d:.,TZ/+-]{3,30}(?=[\s,])|\d{1,7} [\w./]{1,80}:\d{1,6}\]"
@@ -882,10 +780,6 @@ _QUOTED = re.compile(
     rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?\W{{0,3}}[:=]\s*(?![-+.\d])"
 )
 _RECURS = 20  # rows of one form, from which on they are counted
-_SETTING = re.compile(
-    r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
-    r"|G)=([^\s|,]{1,100})"
-)
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset(vocabulary("count"))
 _SIDE_BY_SIDE = 3  # edges of a line of a panel whose cells are pairs by themselves
@@ -1032,7 +926,9 @@ class PrintedConsole(Console):
         if match and not _EVALUATION.search(line):
             pairs = self._cells_of(line)
             names = " ".join(pairs).lower()
-            if not (pairs.keys() & {*STEP_KEYS} if match[1] else any(map(names.count, _STEP_WORDS))):
+            if not (
+                pairs.keys() & {*STEP_KEYS} if match[1] else any(map(names.count, _STEP_WORDS))
+            ):
                 return pairs
         self._passed += _LOSS.search(line) is not None
         return {}
@@ -1299,8 +1195,14 @@ class PrintedConsole(Console):
         names = self.store.names()
         held = {name: len(self.store.sparse(name)[0]) for name in names}
         often = _SELDOM * held.get("step", 0)
-        names = [name for name in names if name in self._own or name not in self._aside or held[name] > often]
-        store = self.store.renamed(dict(zip(names, names, strict=True))) if self._aside else self.store
+        names = [
+            name
+            for name in names
+            if name in self._own or name not in self._aside or held[name] > often
+        ]
+        store = (
+            self.store.renamed(dict(zip(names, names, strict=True))) if self._aside else self.store
+        )
         store = on_one_clock(store, [*filter(_REWARD.search, names)], notes)
         store = within_steps(store, [*filter(_KNOWN.search, names)], notes)
         store = of_whole_steps(store, _OF_A_PART)

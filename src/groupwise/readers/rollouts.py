@@ -24,7 +24,7 @@ import polars as pl
 from groupwise import parsing
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
-from groupwise.files import open_regular
+from groupwise.files import forms, open_regular
 from groupwise.parsing import JsonObject
 from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_text
@@ -488,16 +488,9 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
-_DUMP = re.compile(
-    r"(?:(?:train_data_|global_)?step[_-]?|(?:train_)?rollouts?_(?:data_)?)?(\d{1,12})\.jsonl"
-    r"|(?:completions_(?=\d)|(?=\d{4}))(\d{1,12})\.parquet"
-)
+_DUMP, _STEP_IN_NAME, _TRL_FILE = forms("dump step_in_name trl_file")
 _KINDS = (".jsonl", ".parquet")
 _LOGS = (".jsonl", ".csv", ".json", ".log")
-_STEP_IN_NAME = re.compile(
-    r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)"
-)
-_TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 _CHOSEN = "chosen: "
 OURS = Layout("prompt", "completion", verl=False)

@@ -728,35 +728,15 @@ def sniff_dicts(seen: Peek) -> float:
 _STEP, _TRAIN_STEP, _OTHER_STEP, _BRACES, _CHAINED_ALONE = forms(
     "step train_step other_step braces chained_alone"
 )
+_NUMBER, _PAIR, _MOMENTS, _LIST_BEGINS, _LIST = forms("number pair moments list_begins list")
+_CHAINED, _NESTED, _ALONE = forms("chained nested alone")
 _KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
 _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
 _KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING = forms(
     "known reward updated mean label setting"
 )
-_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_UNIT = r"%|[kKM](?=$|[|,;\s])|"
 _TIMES = {"k": 1e3, "K": 1e3, "M": 1e6}
-_PAIR = re.compile(
-    rf"(?:^|[|,;\s•*(\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})({_UNIT})(?:s|tok|tokens)?\.?(?=$|[|,;\s)±])"
-    r"(?!\s?/\s?-)"  # two counts, of what is above and below zero
-)
-# Mean and standard deviation behind one name, as mlx-lm-lora and MLX-GRPO print them.
-_MOMENTS = re.compile(
-    rf"([A-Za-z][\w/.@ ]{{0,80}}?)(?::\s{{1,9}}(?:μ|mean)=| - Mean: )({_NUMBER}), "
-    rf"(?:σ=|std=|Std: )({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
-)
-# The rewards of the completions of a step, perhaps a tensor over many lines.
-_LIST_BEGINS = re.compile(
-    rf"\b({'|'.join(vocabulary('rewards_of_a_group'))})\s?[:=]\s?(?:tensor\(|array\()?\[(?=[-+.\d])"
-)
-_LIST = re.compile(rf"{_LIST_BEGINS.pattern}([-+\w.,\s]*)\](?:(?:, [^()]{{0,80}})?\))?")
-# One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most four words.
-_CHAINED = re.compile(
-    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,4}})({_NUMBER})({_UNIT})(?:[\w.]{{0,8}}$| ?(?:"
-    r"[A-Za-z/]{1,8}$|\([^()]{0,40}\)|± ?[\d.]+|(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{1,8}/s)\b))? ?"
-)
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
-_NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
 # within a logger's or a machine's name, such as dev-2, is none.
 _WORD = rf"(?:{'|'.join(vocabulary('evaluation'))})"
@@ -770,12 +750,6 @@ _EVALUATION_BEHIND = re.compile(
 )
 # A number behind a sign, and the share of steps that has what lines without one say.
 _SELDOM = 0.2
-# A pair or a dictionary behind what loggers put first and a label.
-_ALONE = re.compile(
-    r"(?:\[[^\]]{0,80}\]|[IWE]?\d[\d:.,TZ/+-]{3,30}(?=[\s,])|\d{1,7} [\w./]{1,80}:\d{1,6}\]"
-    r"|(?:DEBUG|INFO|WARNING|ERROR)\b|[\w.:<>]{1,160} - |[^\w\[{]{1,20})*+"
-    rf"(?:{_LABEL.pattern})?(?:(\{{)['\"]|[\w/.@+-]{{1,60}}(?: [\w/.@+-]{{1,60}}){{0,5}}\s{{0,20}}[=:]\s{{0,20}}[-+]?\.?\d)"
-)
 _QUOTED = re.compile(
     rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?\W{{0,3}}[:=]\s*(?![-+.\d])"
 )
@@ -812,7 +786,6 @@ class PrintedConsole(Console):
         self._epoch = self._last = self._before = 0.0
         self._stated: JsonObject = {}
         self._shares: list[str] = []
-        self._bars = 0  # rows of bars alone
         # counters of steps with rewards: a bar without them is another clock
         self._lists: set[str] = set()
         self._counter = ""  # what the last step that a line named is called
@@ -1120,15 +1093,12 @@ class PrintedConsole(Console):
             self._heads = []
             return
         if any(map(_REWARD.search, self._block)):
-            if not self._lists and self._bars == self.store.count:  # before the first reward
-                self.store = RowStore()
             self._lists.add(self._counter)
         is_clock = self._lists and not any(map(_REWARD.search, self._bar))
         for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)
-                self._bars += row is self._bar
-                self.store.mark(counter="" if row is self._bar else self._counter)
+                self.store.mark(counter="bar" if row is self._bar else self._counter)
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> Numbers:
@@ -1232,7 +1202,7 @@ def _begins(line: str, step: re.Match[str]) -> bool:
 
 def _mean_of(rewards: re.Match[str]) -> str:
     """Return the mean of a list of rewards as a pair."""
-    values = [float(text) for text in re.findall(_NUMBER, rewards[2])]
+    values = [float(text) for text in _NUMBER.findall(rewards[2])]
     return f"mean {rewards[1]}={math.fsum(values) / len(values):.12g}" if values else rewards[0]
 
 

@@ -7,7 +7,6 @@ Only the cells' stored output is read; no cell is run.
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress

@@ -462,10 +462,11 @@ class VerlSettings:
     else the overrides of the command.
     """
 
+    _sender, _lines = "", 0
+
     def __init__(self) -> None:
         self._overrides: JsonObject = {}
         self._dumped: JsonObject = {}
-        self._sender, self._lines = "", 0
         self._stack: list[tuple[int, str]] = []
 
     def add(self, line: str) -> None:

@@ -93,19 +93,20 @@ class Console(Feed):
     expected = ""  # what a log of the form holds, for the message where there is none
     longest = 1 << 22  # characters of a line; the remainder of a longer one counts as the next
 
+    damaged = 0
+    chosen = ""  # run of several
+    _serves = False  # whether it reports how fast it answers, as an engine does
+    _printer = ""  # the process that printed the last row
+    _is_cut, _cut_rows = False, 0  # the present line, and how many rows were
+    # lines with a reward before the first row, behind the last, and between two at most
+    _ahead = _behind = _between = 0
+    _unread = ""  # the first of them
+    _passed = 0  # lines with a loss that are of no row
+
     def __init__(self) -> None:
         self.store = RowStore()
-        self.damaged = 0
-        self.chosen = ""  # run of several
         self._tracebacks = Tracebacks()
         self._resumed: dict[int, None] = {}  # rows before a line that says so
-        self._serves = False  # whether it reports how fast it answers, as an engine does
-        self._printer = ""  # the process that printed the last row
-        self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
-        # lines with a reward before the first row, behind the last, and between two at most
-        self._ahead = self._behind = self._between = 0
-        self._unread = ""  # the first of them
-        self._passed = 0  # lines with a loss that are of no row
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -238,18 +239,19 @@ class TrlConsole(Console):
     form = "trl_console"
     expected = "rows such as {'loss': ...} in a trainer's output"
 
+    _shape: frozenset[str] | None = None  # of the last row
+    _summaries = _embedded = _ended = 0
+    _length = 0  # of the lines that are held back
+
     def __init__(self) -> None:
         super().__init__()
         self._seen: Bars = {}
         self._reached: Bars = {}
         self._titled: set[int] = set()
-        self._shape: frozenset[str] | None = None  # of the last row
-        self._summaries = self._embedded = self._ended = 0
         self._stated: JsonObject = {}
         self._arguments: JsonObject = {}
         # lines of a row that a terminal wrapped, as far as they have come
         self._held: list[str] = []
-        self._length = 0  # of them
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines; millions may be nothing but a bar that the next one overwrites."""
@@ -484,7 +486,7 @@ def sniff_trl(seen: Peek) -> float:
         return 0.0
     if _TRL_ROW.search(seen.text) and _MARK_IN_ROW.search(seen.text):
         # a dictionary of longer names may stand behind the step of another loop
-        return 0.7 if re.search(r"'reward'", seen.text) else 0.5
+        return 0.7 if "'reward'" in seen.text else 0.5
     printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
     return 0.35 if printed or _BAR.search(seen.text) else 0.05
 
@@ -503,12 +505,13 @@ class VerlConsole(Console):
     form = "verl_console"
     expected = "verl's printed rows (step:1 - ...)"
 
+    _broken = _headless = 0
+
     def __init__(self) -> None:
         super().__init__()
         self._settings = VerlSettings()  # of the process whose rows are to come
         self._settings_of: dict[str, VerlSettings] = {}  # by the process that prints rows
         self._scaled: set[str] = set()
-        self._broken = self._headless = 0
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
@@ -656,10 +659,11 @@ class DictConsole(Console):
     form = "printed_dicts"
     expected = "dictionaries of steps"
 
+    _rounded = False
+
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[str, tuple[float, list[str]]] = {}  # by the process that prints
-        self._rounded = False
 
     def line(self, line: str) -> None:
         """Read one line: slime's row, the head of one of SkyRL's, or an entry of it."""
@@ -735,7 +739,7 @@ _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place
 _KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING = forms(
     "known reward updated mean label setting"
 )
-_TIMES = {"k": 1e3, "K": 1e3, "M": 1e6}
+_UNITS = {"": 1.0, "%": 100.0, "k": 1e-3}
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
 # within a logger's or a machine's name, such as dev-2, is none.
@@ -771,34 +775,35 @@ class PrintedConsole(Console):
     expected = "printed rows such as Step 1/30 | reward=0.5"
     longest = 1 << 16
 
+    _panel: Numbers | None = None
+    _indent, _category, _wrapped = 0, "", ""  # of the last line of a panel
+    # the last epoch, where epochs are the steps so far; NaN once they cannot be
+    _by_epoch = -1.0
+    _ordered = 0  # rows that are counted because no line names a step or an epoch
+    # the epoch, its last step, and the steps of the epochs before it
+    _epoch = _last = _before = 0.0
+    _counter = ""  # what the last step that a line named is called
+    _list = ""  # of the rewards of completions, as far as its lines have come
+    _quoted = False  # whether a prompt or a completion stands behind the last step
+    _is_headed = False  # whether the step of the block begins its line
+    _is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
+
     def __init__(self) -> None:
         super().__init__()
         self._block: Numbers = {}
         self._bar: Numbers = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
-        self._panel: Numbers | None = None
-        self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
-        # the last epoch, where epochs are the steps so far; NaN once they cannot be
-        self._by_epoch = -1.0
         self._waiting: list[Numbers] = []  # rows that are counted once their form recurs
-        self._ordered = 0  # rows that are counted because no line names a step or an epoch
-        # the epoch, its last step, and the steps of the epochs before it
-        self._epoch = self._last = self._before = 0.0
         self._stated: JsonObject = {}
         self._shares: list[str] = []
         # counters of steps with rewards: a bar without them is another clock
         self._lists: set[str] = set()
-        self._counter = ""  # what the last step that a line named is called
         self._header: list[str] = []  # the names above a table of numbers
         self._own: Numbers = {}  # names on lines that say their step, with their last values
         self._aside: Numbers = {}  # names on lines without one
         self._lead: Numbers = {}  # what such lines said before the first step
         self._cycle: Numbers = {}  # of the row that is counted next
-        self._list = ""  # of the rewards of completions, as far as its lines have come
-        self._quoted = False  # whether a prompt or a completion stands behind the last step
         self._odd: Numbers = {}  # names that came again before their row was whole
-        self._is_headed = False  # whether the step of the block begins its line
-        self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
@@ -863,9 +868,8 @@ class PrintedConsole(Console):
 
     def _around(self, line: str, step: re.Match[str]) -> Numbers:
         """Return the names and numbers of a line that names its step."""
-        begins, behind = _begins(line, step), line[step.end() :]
-        rest = behind if begins else f"{line[: step.start()]} {behind}"
-        return self._cells_of(rest)
+        before = "" if _begins(line, step) else line[: step.start()]
+        return self._cells_of(f"{before} {line[step.end() :]}")
 
     def _cells_of(self, line: str) -> Numbers:
         """Return the names and numbers of a line."""
@@ -1086,6 +1090,7 @@ class PrintedConsole(Console):
         """Keep the rows whose lines are all read."""
         self._close()
         self._count(self._cycle)
+        self._cycle = {}
 
     def _close(self) -> None:
         """Keep the row whose lines are all read."""
@@ -1131,14 +1136,13 @@ class PrintedConsole(Console):
         Rewards mean 0.5; without commas, it holds nothing else: reward 0.2 loss 0.1.
         """
         texts = re.split(r"[,|;]", " ".join(line.strip(" :-|>").split()))
-        parts = [_chained(text.rpartition(": ")[2]) for text in texts if not _PAIR.search(text)]
-        good = [part for part in parts if part]
-        cells = [cell for part in good for cell in part]
-        fits = 2 * len(good) > len(parts) and len(cells) > 1
-        if len(good) == len(texts) == 1:
-            names = [name for name, _, _ in cells]
-            fits = any(map((_KNOWN if fits else _CHAINED_ALONE).search, names))
-            fits &= _LABEL.fullmatch("".join(texts[0].rpartition(": ")[:2])) is not None
+        parts = [text.rpartition(": ") for text in texts if not _PAIR.search(text)]
+        cells = [cell for _, _, text in parts for cell in _chained(text)]
+        fits = len(cells) > max(1, len(parts) / 2)
+        if len(texts) == 1:
+            label = "".join(word for *front, _ in parts for word in front)
+            wanted = _KNOWN if len(cells) > 1 else _CHAINED_ALONE
+            fits = any(_LABEL.fullmatch(label) and wanted.search(name) for name, _, _ in cells)
         return self._named(cells) if fits else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> Numbers:
@@ -1148,7 +1152,7 @@ class PrintedConsole(Console):
             name = _counted(key)
             if name is None or name in named:
                 continue
-            named[name] = float(text) / 100.0 if unit == "%" else float(text) * _TIMES.get(unit, 1)
+            named[name] = float(text) / _UNITS[unit]
             if unit == "%":
                 self._shares.append(name)
             else:
@@ -1162,20 +1166,17 @@ class PrintedConsole(Console):
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
-        names = self.store.names()
-        held = {name: len(self.store.sparse(name)[0]) for name in names}
-        often = _SELDOM * held.get("step", 0)
+        often = _SELDOM * len(self.store.sparse("step")[0])
         names = [
             name
-            for name in names
-            if name in self._own or name not in self._aside or held[name] > often
+            for name in self.store.names()
+            if name in self._own
+            or name not in self._aside
+            or len(self.store.sparse(name)[0]) > often
         ]
-        store = (
-            self.store.renamed(dict(zip(names, names, strict=True))) if self._aside else self.store
-        )
-        store = on_one_clock(store, [*filter(_REWARD.search, names)], notes)
+        store = on_one_clock(self.store, [*filter(_REWARD.search, names)], notes)
         store = within_steps(store, [*filter(_KNOWN.search, names)], notes)
-        store = of_whole_steps(store, _OF_A_PART)
+        store = of_whole_steps(store, names, _OF_A_PART)
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
 
 

@@ -324,11 +324,12 @@ def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> R
     apart = other & ((low - 1 > step) | (step > high + 1))
     if apart.sum() > _APART * other.sum():
         late |= other
-        words = "rows that count by another name have the step of the row with a reward by them"
-        notes.append(words)
+        notes.append(
+            "rows that count by another name have the step of the row with a reward by them"
+        )
     if not late.any():
         return store
-    leads = (late & holding(store, store.names()))[: main.argmax()].any()
+    leads = (late & (other | holding(store, rewards)))[: main.argmax()].any()
     return _with_steps(store, np.where(late, high if leads else low, step))
 
 
@@ -339,12 +340,11 @@ def _with_steps(store: RowStore, step: Float) -> RowStore:
     return store
 
 
-def of_whole_steps(store: RowStore, part: str) -> RowStore:
-    """Return a store in which what is said of parts of a step, by names that begin with `part`,
-    counts only where nothing says it of the whole.
+def of_whole_steps(store: RowStore, names: Sequence[str], part: str) -> RowStore:
+    """Return a store of some of the names, in which what is said of parts of a step, by names that
+    begin with `part`, counts only where nothing says it of the whole.
     """
-    names = set(store.names())
-    kept = {name: name.removeprefix(part) for name in store.names()}
+    kept = {name: name.removeprefix(part) for name in names}
     return store.renamed(
-        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
+        {name: whole for name, whole in kept.items() if name == whole or whole not in kept}
     )

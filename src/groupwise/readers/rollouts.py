@@ -201,18 +201,19 @@ class RolloutRows:
         texts: whether completions are kept; else each has a place, from 0.
     """
 
+    _characters = 0
+    over = left_out = silent = messages = 0
+
     def __init__(self, *, texts: bool = True) -> None:
         self.store = RowStore(parsing.MOST_LONG)
         self._completion: list[Any] = [[]]  # parts of the column: lists, and series of tables
         self._prompt: list[int | None] = []
         self._prompts: dict[str, int] = {}
-        self._characters = 0
         self._ends: list[int] = []
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.environments: list[str | None] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.over = self.left_out = self.silent = self.messages = 0
         self.texts = texts
 
     def add(self, row: DumpedRow, layout: Layout, file_step: float = math.nan) -> None:

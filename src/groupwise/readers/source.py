@@ -286,9 +286,10 @@ class Blocks:
     is left out and counted.
     """
 
+    too_long = 0
+
     def __init__(self, seen: Peek, start: int = 0) -> None:
         self._seen, self.start = seen, start  # where the present lines begin in the file
-        self.too_long = 0
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield whole lines, each with its line feed where it has one."""
@@ -425,9 +426,10 @@ def vocabulary(name: str) -> tuple[str, ...]:
 class JsonArray:
     """The elements of a JSON array within a text that may be cut off or damaged."""
 
+    end = 0
+
     def __init__(self, text: str, start: int) -> None:
         self._text, self._start = text, start
-        self.end = 0
 
     def __iter__(self) -> Iterator[Any]:
         """Yield elements until the array ends or breaks; one that ends with the text may be cut
@@ -484,10 +486,11 @@ _SKIPPED = re.compile(
 class Tracebacks:
     """Takes printed lines and keeps the last traceback behind each number of rows."""
 
+    _is_open = _is_aside = _was_aside = False
+    _place = ""
+
     def __init__(self) -> None:
         self.behind: dict[int, str] = {}  # rows before it -> exception, file and line
-        self._is_open = self._is_aside = self._was_aside = False
-        self._place = ""
 
     def add(self, line: str, rows: int) -> None:
         """Take one line without colours and without the process that printed it."""

@@ -213,13 +213,7 @@ _ARGUMENTS, _ARGUMENT, _SAID, _VERSION, _AROUND = forms("arguments argument said
 _TRAINERS_KEY, _MARK_IN_ROW, _PAIR_IN_ROW, _OPEN, _HEAD, _TAIL = forms(
     "trainers_key mark_in_row pair_in_row open head tail"
 )
-_STATEMENTS = {
-    "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
-    "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
-    "rollout_batch_size": re.compile(
-        r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"
-    ),
-}
+_STATEMENTS = {name: next(forms(name)) for name in ("total", "epochs", "rollout_batch_size")}
 _MARKS = frozenset({"loss", "reward"})  # quantities, of which a row of training names one
 _MOST_TITLES = 1000
 _MOST_RUNS = 16
@@ -732,8 +726,7 @@ def sniff_dicts(seen: Peek) -> float:
 _STEP, _TRAIN_STEP, _OTHER_STEP, _BRACES, _CHAINED_ALONE = forms(
     "step train_step other_step braces chained_alone"
 )
-_NUMBER, _PAIR, _MOMENTS, _LIST_BEGINS, _LIST = forms("number pair moments list_begins list")
-_CHAINED, _NESTED, _ALONE = forms("chained nested alone")
+_PAIR, _MOMENTS, _CHAINED, _NESTED, _ALONE = forms("pair moments chained nested alone")
 _KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
 _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
 _KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING = forms(
@@ -752,10 +745,10 @@ _EVALUATION_BEHIND = re.compile(
     rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_WORD}\s?(?:[\])|,:]|-\s)"
     r"(?!\s*[-\d.])"
 )
-# A number behind a sign, and the share of steps that has what lines without one say.
-_SELDOM = 0.2
+_SELDOM = 0.2  # share of the steps that has a name on lines without a step, at most: it is chance
 _QUOTED = re.compile(
-    rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?\W{{0,3}}[:=]\s*(?![-+.\d])"
+    rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?"
+    r"\W{0,3}[:=]\s*(?![-+.\d])"
 )
 _RECURS = 20  # rows of one form, from which on they are counted
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
@@ -783,7 +776,6 @@ class PrintedConsole(Console):
     # the epoch, its last step, and the steps of the epochs before it
     _epoch = _last = _before = 0.0
     _counter = ""  # what the last step that a line named is called
-    _list = ""  # of the rewards of completions, as far as its lines have come
     _quoted = False  # whether a prompt or a completion stands behind the last step
     _is_headed = False  # whether the step of the block begins its line
     _is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
@@ -799,11 +791,9 @@ class PrintedConsole(Console):
         # counters of steps with rewards: a bar without them is another clock
         self._lists: set[str] = set()
         self._header: list[str] = []  # the names above a table of numbers
-        self._own: Numbers = {}  # names on lines that say their step, with their last values
-        self._aside: Numbers = {}  # names on lines without one
-        self._lead: Numbers = {}  # what such lines said before the first step
-        self._cycle: Numbers = {}  # of the row that is counted next
-        self._odd: Numbers = {}  # names that came again before their row was whole
+        # names on lines that say their step, on lines without one, and on those before the first
+        # step; of the row that is counted next, and those that came again before it was whole
+        self._own, self._aside, self._lead, self._cycle, self._odd = (Numbers() for _ in range(5))
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
@@ -812,11 +802,6 @@ class PrintedConsole(Console):
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
         if "| " in line or line[:5] == "INFO:":
             line = _PLACE.sub("", line)
-        if self._list or ("[" in line and _LIST_BEGINS.search(line)):
-            self._list += f"{line} "
-            if "]" not in line and len(self._list) < _LONGEST_ROW:
-                return
-            line, self._list = _LIST.sub(_mean_of, self._list), ""
         for text in self._without_bars(line) if "%|" in line else [line]:
             self._text(text)
 
@@ -1018,7 +1003,7 @@ class PrintedConsole(Console):
                 yield title
         for number, text in _BEHIND_BAR.findall(line)[-1:]:
             pairs = self._pairs(text)
-            if any(map(_KNOWN.search, pairs)):
+            if any(map(_REWARD.search, pairs)):  # else it is another clock
                 if self._bar.get("step") != float(number):
                     self._close()
                 self._bar |= {"step": float(number)} | pairs
@@ -1099,11 +1084,10 @@ class PrintedConsole(Console):
             return
         if any(map(_REWARD.search, self._block)):
             self._lists.add(self._counter)
-        is_clock = self._lists and not any(map(_REWARD.search, self._bar))
-        for row in ({} if is_clock else self._bar, self._block):
+        for row, counter in ((self._bar, ""), (self._block, self._counter)):
             if len(row) > 1:
                 self._keep(row)
-                self.store.mark(counter="bar" if row is self._bar else self._counter)
+                self.store.mark(counter=counter)
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> Numbers:
@@ -1199,12 +1183,6 @@ def _counted(key: str) -> str | None:
 def _begins(line: str, step: re.Match[str]) -> bool:
     """Return whether nothing but what loggers add stands before the step of a line."""
     return not _holds_words(_KIND.sub(" ", line[: step.start()]))
-
-
-def _mean_of(rewards: re.Match[str]) -> str:
-    """Return the mean of a list of rewards as a pair."""
-    values = [float(text) for text in _NUMBER.findall(rewards[2])]
-    return f"mean {rewards[1]}={math.fsum(values) / len(values):.12g}" if values else rewards[0]
 
 
 def _in_braces(line: str) -> Numbers:

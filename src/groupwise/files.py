@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,12 @@ def table_rows(table: str | Path) -> Iterator[dict[str, str]]:
     """Yield the lines of a table by its place in the package, cell by column."""
     columns, *lines = (Path(__file__).parent / table).read_text(encoding="utf-8").splitlines()
     yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
+
+
+def forms(names: str) -> Iterator[re.Pattern[str]]:
+    """Return the patterns of these names in the table of forms of text that readers look for."""
+    patterns = {row["name"]: row["pattern"] for row in table_rows("readers/lines.tsv")}
+    return map(re.compile, map(patterns.__getitem__, names.split()))
 
 
 def beside(log: Path, name: str) -> Path:

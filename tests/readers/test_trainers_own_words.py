@@ -238,7 +238,82 @@ def test_what_is_no_mean_reward_of_a_step_is_no_row_without_one(line: str, tmp_p
 
 
 def test_rewards_in_a_form_that_is_not_read_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableRunError, match=r"24 lines name a reward .*, as 'Reward: 0.25'"):
-        printed(tmp_path, lambda at: f"  Reward: {REWARDS[at]}\nKL: 0.1")
+    with pytest.raises(UnreadableRunError, match=r"48 lines name a reward .*, as 'Reward: 0.25'"):
+        printed(tmp_path, lambda at: f"  Reward: {REWARDS[at]}\n  Reward: 1.0\nKL: 0.1")
     with pytest.raises(UnreadableRunError, match="give the log of the training itself"):
         printed(tmp_path, lambda at: f"  rewarded {REWARDS[at]}\nKL: 0.1")
+
+
+BESIDE = {  # where the reward stands: on lines without a step
+    "below": "Step {at}/24 | loss: 0.1\n|latency=1.2s |others=0.0\nAverage reward score: {reward} kl: 0.1",
+    "below a number": "loss of step {at}: 0.1\n0: reward= {reward}, kl= 0.1",
+    "below a label": "update {at}: loss=0.1\n  GRPO: mean reward={reward}, kl=0.1",
+    "above": "Mean reward: {reward}\nkl: 0.1\nstep {at} loss 0.1",
+    "completions": "Reward: {reward}; Response: **1**\nReward: {reward}\nkl: 0.1\nStep {at}/24, Loss: 0.1",
+    "behind a bar": "  4%|#  | {at}/24 [00:01<00:09]Iteration {at}/24\nloss: 0.1\nMETRICS: {{'train/rewards': {reward}, 'kl': 0.1}}",
+    "in a bar's title": "Step {at} | loss: 0.1 | kl: 0.1 | reward: {reward}:  4%|#  | {at}/24 [00:01<00:09, 2.0s/it]",
+    "a batch in brackets": "[batch={at}/24]:\n\t Train reward: {reward}\n\t Train loss: 0.1\n\t Train kl: 0.1",
+    "blanks behind a label": "--- iter {at} ---\nrollout: reward {reward} len 9\ntrain: loss 0.1 kl 0.1",
+    "JSON behind words": '[INFO] step={at} metrics: {{"reward/mean": {reward}, "loss": 0.1, "kl": 0.1}}',
+    "parentheses and arrows": "Step {at}: reward={reward} -> loss=0.1 (kl=0.1, lr=1e-6)",
+    "thousands": "step {at} reward {reward} loss 0.1 kl 0.1 tok/s 1.2k",
+}
+
+
+@each_case("row", BESIDE.values())
+def test_what_lines_without_a_step_say_is_of_the_step_beside_them(row: str, tmp_path: Path) -> None:
+    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
+    assert record.steps["step"].to_list() == list(range(24))
+    assert rewards(record) == REWARDS
+    for quantity in ("loss", "kl"):
+        assert record.values(record.column(quantity)).tolist() == [0.1] * 24
+
+
+@each_case(
+    "line",
+    [
+        "I would say that the reward of all is: 0.9",
+        "round {at}: score: 0.9",
+        "Completion: it is 3\nscore: 0.9",
+        "max_step: 40, score: 0.9",
+        "[eval] score: 0.9",
+        'completion:{{"step": 9, "score": 0.9}}',
+    ],
+)
+def test_what_is_no_line_of_numbers_or_of_one_completion_is_of_no_step(
+    line: str, tmp_path: Path
+) -> None:
+    row = f"Step {{at}}/24 | mean length: 9.5 | loss: 0.1\n{line}"
+    record = printed(tmp_path, lambda at: row.format(at=at))
+    assert record.metrics() == ("mean length", "loss")
+
+
+def test_what_a_line_says_once_is_no_metric_and_what_has_a_reward_takes_no_other(
+    tmp_path: Path,
+) -> None:
+    record = printed(
+        tmp_path,
+        lambda at: f"Step {at} | reward: {REWARDS[at]}\nreward: 0.9\n" + "x = 5" * (at == 3),
+    )
+    assert rewards(record) == REWARDS
+    assert record.metrics() == ("reward",)
+
+
+TURNS = {  # rows that nothing numbers, over several lines
+    "a block": "INFO:grpo:policy_loss: 0.1\nINFO:grpo:mean_reward: {reward}\nINFO:grpo:kl: 0.1",
+    "a line and a dictionary": "avg_reward: {reward}, avg_kl: 0.1\ntrain:160 - {{'policy_loss': 0.1}}",
+    "a box and a bar": "╭─ Rollout ─╮\n│ Avg Reward: {reward} kl: 0.1 │\n╰──╯\n  Loss: 0.1 ━━━━ 8/8",
+}
+
+
+@each_case("row", TURNS.values())
+def test_a_name_that_comes_again_begins_the_next_row(row: str, tmp_path: Path) -> None:
+    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
+    assert rewards(record) == REWARDS
+    assert record.steps["step"].to_list() == list(range(1, 25))
+    assert record.values(record.column("loss")).tolist() == [0.1] * 24
+
+
+def test_rewards_of_completions_before_a_loss_are_no_row(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableRunError, match="got none"):
+        printed(tmp_path, lambda at: f"Reward: {REWARDS[at]}\nReward: 0.5\nLoss: 0.1")

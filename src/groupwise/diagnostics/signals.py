@@ -31,7 +31,7 @@ import polars as pl
 from groupwise.arrays import Ends, Flags, Float, Whole, floats, mean_ranks, median, moving_mean
 from groupwise.diagnostics.judgement import Sign
 from groupwise.errors import MissingMetricError
-from groupwise.files import table_rows
+from groupwise.files import forms, table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import LARGEST_VALUE, JsonObject
 from groupwise.plain import frozen
@@ -108,24 +108,9 @@ _HELD_OUT = (
 )
 # What an evaluation table calls the reward that it holds.
 _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
-# Of reward functions: what they grade is the form of an answer.
-FORM = re.compile(
-    r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)"
-    r"|length|(^|_)int_|language|readab",
-    re.IGNORECASE,
+FORM, _FUNCTION, _SUPERVISED, _MAY_BE_REWARD, _DERIVED = forms(
+    "form_of_answer function supervised may_be_reward derived"
 )
-_FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
-# What supervised training logs beside its accuracy.
-_SUPERVISED = re.compile(
-    r"(eval/)?(loss|learning_rate|gradient_norm|epoch|step_time|step_tokens|tokens)|eval/reward.*"
-)
-# What is earned and may be the reward that a log calls otherwise.
-_MAY_BE_REWARD = re.compile(
-    r"(?i)(?!.*(?<![a-z])(std[a-z]*|min|max|median|minus|len|time|loss|count)(?![a-z]))"
-    r".*(reward|return|solve|success|pass(@|_rate)|(?<![a-z])win(s|_?rate)?(?![a-z]))"
-)
-# Of reward functions: numbers that are computed from others.
-_DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
 _MEASURED = frozenset(row["quantity"] for row in table_rows("diagnostics/measured.tsv"))
 _SHARES = ("dead_group_share", "truncated_share", "positive_share")

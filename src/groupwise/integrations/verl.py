@@ -58,15 +58,16 @@ _REWARD = Meaning(
 class Tap:
     """What a process of verl hands over: rollouts by estimators, metrics by the tracker."""
 
+    recorder: Recorder | None = None
+    _folder: Path | None = None
+    _last: tuple[JsonObject, RolloutDicts | None] | None = None
+    _broken = _noted = False
+
     def __init__(self, say: Say = to_terminal) -> None:
-        self.recorder: Recorder | None = None
         self._say, self._config, self._name = guarded(say), RunConfig(), ""
-        self._folder: Path | None = None
         self._identity = Identity()
         self._generations: list[Generation] = []
-        self._last: tuple[JsonObject, RolloutDicts | None] | None = None
         self._inside = threading.local()
-        self._broken = self._noted = False
         self._failures = Failures(
             self._say, _MOST_FAILURES
         )  # in a row: since the last step that was recorded

@@ -111,6 +111,9 @@ class Kept:
 class Hub:
     """The runs of a live page and the messages about them."""
 
+    streams = 0  # pages that are open
+    _judging = False
+
     def __init__(
         self,
         followers: Sequence[Follower],
@@ -133,10 +136,8 @@ class Hub:
         ] = {}  # the newest of each part of each run: its number and its JSON
         self._new_pool, self._pool, self._failures = pool, None if pool is None else pool(), 0
         self._kept = [Kept() for _ in self.runs]
-        self.streams = 0  # pages that are open
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._judging = False
 
     def update(self, index: int) -> bool:
         """Look at one log and say what changed."""

@@ -20,7 +20,7 @@ from groupwise.errors import (
     NothingYetError,
     UnreadableRunError,
 )
-from groupwise.files import table_rows
+from groupwise.files import forms, table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.source import (
     open_text,
@@ -450,16 +450,10 @@ def _is_model(path: Path) -> bool:
     return '"architectures"' in text or '"model_type"' in text
 
 
-_OVERRIDE = re.compile(
-    r"(?<![\w./])\+{0,2}((?:actor_rollout_ref|algorithm|data|trainer|reward_model"
-    r"|critic)(?:\.\w+){1,8})=([^\s'\"\\]{1,200})"
+_OVERRIDE, VERL_DUMP, _INSERTED, _CONTINUED, _ENTRY = forms(
+    "override verl_dump inserted continued entry"
 )
-VERL_DUMP = re.compile(r"\{'(?:actor_rollout_ref|algorithm|actor|data|async_training)': ")
-_INSERTED = re.compile(r"\([\w.:<>\- ]{1,80}pid=\d+")
-_CONTINUED = re.compile(r"\s+(?:['\"\[({}\])]|-?\d|None|True|False)")
-_ENTRY = re.compile(r"(?:^|(?<=[{ ]))'([\w.\-]{1,100})': ?(\{?)")
-_ENTRY_AFTER = re.compile(r",\s*'[\w.\-]{1,100}':")
-_BETAS = re.compile(r"[\[(]\s*([\d.]+),\s*([\d.]+)\s*[\])]")
+_ENTRY_AFTER, _BETAS = forms("entry_after betas")
 _LONGEST_DUMP = 6000
 
 
@@ -468,10 +462,11 @@ class VerlSettings:
     else the overrides of the command.
     """
 
+    _sender, _lines = "", 0
+
     def __init__(self) -> None:
         self._overrides: JsonObject = {}
         self._dumped: JsonObject = {}
-        self._sender, self._lines = "", 0
         self._stack: list[tuple[int, str]] = []
 
     def add(self, line: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
+from groupwise.files import forms
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import (
     TWO_PROGRAMS,
@@ -80,12 +81,7 @@ Numbers = dict[str, float]  # by name
 _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
-_RESUMED = re.compile(
-    r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)"
-    r"|.{0,99}\bload(?:ing|ed) [\w ]{0,20}checkpoint from .{1,300} at iteration \d"  # Megatron
-)
-_LOSS = re.compile(r"oss['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
-_REWARDED = re.compile(r"eward[\w/.@-]{0,60}['\"]?\s{0,3}[:=]\s{0,3}-?\.?\d")
+_RESUMED, _LOSS, _REWARDED = forms("resumed loss rewarded")
 
 
 class Console(Feed):
@@ -97,19 +93,20 @@ class Console(Feed):
     expected = ""  # what a log of the form holds, for the message where there is none
     longest = 1 << 22  # characters of a line; the remainder of a longer one counts as the next
 
+    damaged = 0
+    chosen = ""  # run of several
+    _serves = False  # whether it reports how fast it answers, as an engine does
+    _printer = ""  # the process that printed the last row
+    _is_cut, _cut_rows = False, 0  # the present line, and how many rows were
+    # lines with a reward before the first row, behind the last, and between two at most
+    _ahead = _behind = _between = 0
+    _unread = ""  # the first of them
+    _passed = 0  # lines with a loss that are of no row
+
     def __init__(self) -> None:
         self.store = RowStore()
-        self.damaged = 0
-        self.chosen = ""  # run of several
         self._tracebacks = Tracebacks()
         self._resumed: dict[int, None] = {}  # rows before a line that says so
-        self._serves = False  # whether it reports how fast it answers, as an engine does
-        self._printer = ""  # the process that printed the last row
-        self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
-        # lines with a reward before the first row, behind the last, and between two at most
-        self._ahead = self._behind = self._between = 0
-        self._unread = ""  # the first of them
-        self._passed = 0  # lines with a loss that are of no row
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -211,71 +208,18 @@ class Console(Feed):
 
 # TRL, Unsloth, ms-swift and OpenRLHF: {'loss': 0.1, 'reward': 0.5} amid progress bars
 
-_TRL_ROW = re.compile(r"\{'[\w /.\-]{1,80}': [^{}]{1,20000}\}")
-_BAR = re.compile(r"\|\s*(\d{1,9})/(\d{1,9}) \[")
-_TITLED = re.compile(
-    r"([A-Za-z][^|\r\n%]{0,80}?):?\s+\d{1,3}%\|[^|\n]{0,200}\|\s*\d{1,9}/(\d{1,9}) \["
+_TRL_ROW, _BAR, _TITLED, _TRAINING, _NUMBERED = forms("trl_row bar titled training numbered")
+_ARGUMENTS, _ARGUMENT, _SAID, _VERSION, _AROUND = forms("arguments argument said version around")
+_TRAINERS_KEY, _MARK_IN_ROW, _PAIR_IN_ROW, _OPEN, _HEAD, _TAIL = forms(
+    "trainers_key mark_in_row pair_in_row open head tail"
 )
-_TRAINING = re.compile(r"(?i)train|episode|epoch|step|progress")
-_NUMBERED = re.compile(
-    r"(?i)(?<![a-z])(?:step|iteration|iter|update)[ :=#]{0,3}(\d{1,12})(?:/\d{1,12})?(?:, "
-    r"eval_metrics)?[:\]]? ?[|-]? ?$"
-)
-_STATEMENTS = {
-    "total": re.compile(r"Total (?:optimization )?steps = ([\d,]{1,15})"),
-    "epochs": re.compile(r"Num Epochs = ([\d,]{1,15})"),
-    "rollout_batch_size": re.compile(
-        r"Total train batch size \(w\. parallel, distributed & accumulation\) = ([\d,]{1,15})"
-    ),
-}
-# The settings as Python prints its arguments, and those that scripts like to say.
-_ARGUMENTS = re.compile(
-    r"\b(?:Namespace|(?:GRPO|Training|Script)\w{0,20}(?:Config|Arguments|Args))\("
-)
-_ARGUMENT = re.compile(r"\b([A-Za-z]\w{1,60})='?([\w./+-]{1,200})")
-_SAID = re.compile(
-    r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})"
-)
-_VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
+_STATEMENTS = {name: next(forms(name)) for name in ("total", "epochs", "rollout_batch_size")}
 _MARKS = frozenset({"loss", "reward"})  # quantities, of which a row of training names one
 _MOST_TITLES = 1000
 _MOST_RUNS = 16
 _MOST_BARS = 16
-# What a terminal, a launcher or a logger puts around a row: no word of it is a completion's.
-_AROUND = re.compile(
-    # a progress bar and its title
-    r"[^|\n]{0,200}?\d{1,3}%\|[^|\n]{0,200}\|\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?"
-    r"|\|?\s{0,9}\d{1,9}/\d{1,9} \[[^\]\n]{0,200}\]?|\d{1,9}it \[[^\]\n]{0,200}\]"
-    r"|\([\w.:<>\- ]{1,80}pid=\d+[^()\n]{0,80}\)"  # Ray
-    r"|\[(?:rank|default|node|host|gpu|repeated "
-    r")?[^\[\]\n]{0,60}?\d[^\[\]\n]{0,60}\]|\[(?:INFO|WARNING|DEBUG)\b[^\[\]\n]{0,80}\]"
-    r"|\d{4}[-/]\d\d[-/]\d\d(?:[T "
-    r"]?\d\d:\d\d:\d\d)?(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?|\d{1,2}:\d\d:\d\d(?:[.,]\d{1,9})?"
-    r"|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:"  # Python's own format
-    r"|\b(?:TRACE|DEBUG|INFO|SUCCESS|WARNING|ERROR|CRITICAL|stdout|stderr)\b"
-    r"|[\w./<>\-]{1,200}\.py:\d{1,6}|\b[\w.<>\-]{1,200}:[\w.<>\-]{1,100}:\d{1,6}"
-    r"|\b\w{1,60}(?:\.\w{1,60}){1,10}\b"
-    r"|(?:\bEvaluation completed in [\d.]{1,20}s|\b(?:[Gg]lobal[ "
-    r"_])?(?:[Ss]tep|[Ii]ter(?:ation)?|[Uu]pdate)[ =:]{0,2}\d{1,12}"
-    r"|\beval_metrics\b)"
-    r"|\b(?:[A-Za-z]{1,20} )?(?i:metrics|stats|statistics|logs?):(?=\s*$)"  # what the row holds
-    r"|^\s*\d{1,5}:\s"  # the rank in front of a line, as srun puts it
-)
-_TRAINERS_KEY = re.compile(
-    r"(?:train/|eval[_/])?(?:loss|policy_loss|grad_norm|learning_rate|epoch|reward|reward_std|kl"
-    r"|entropy|num_tokens|step_time|return"
-    r"|frac_reward_zero_std|completion_length|response_length|total_length|actor_lr"
-    r"|group_reward_std|(?:completions|rewards|clip_ratio)/.+)"
-)
-_MARK_IN_ROW = re.compile(r"'(?:[\w/ ]{0,40}[ /_])?(?:\w*loss|rewards?)(?:[/_]mean)?':")
-_PAIR_IN_ROW = re.compile(r"'([\w /.\-]{1,80})': ?'?-?\d")
-_OPEN = re.compile(
-    r"\{(?:'[\w /.\-]{0,80}(?:'(?::|$)|$)|$)"
-)  # of a row whose line ends before it does
 # Characters of a row, and of the step that stands before it.
 _LONGEST_ROW, _LONGEST_MARK = 20_000, 80
-_HEAD = re.compile(r"\{'(?:reward|loss)\b|\{'[\w /.\-]{1,80}': ?'?-?\d")
-_TAIL = re.compile(r"\d'?\}\s*$")
 _ZEROS = str.maketrans("123456789", "000000000")
 _LONGEST_PREFIX = 1000
 _LEAST_CORE = 4
@@ -289,18 +233,19 @@ class TrlConsole(Console):
     form = "trl_console"
     expected = "rows such as {'loss': ...} in a trainer's output"
 
+    _shape: frozenset[str] | None = None  # of the last row
+    _summaries = _embedded = _ended = 0
+    _length = 0  # of the lines that are held back
+
     def __init__(self) -> None:
         super().__init__()
         self._seen: Bars = {}
         self._reached: Bars = {}
         self._titled: set[int] = set()
-        self._shape: frozenset[str] | None = None  # of the last row
-        self._summaries = self._embedded = self._ended = 0
         self._stated: JsonObject = {}
         self._arguments: JsonObject = {}
         # lines of a row that a terminal wrapped, as far as they have come
         self._held: list[str] = []
-        self._length = 0  # of them
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines; millions may be nothing but a bar that the next one overwrites."""
@@ -535,20 +480,17 @@ def sniff_trl(seen: Peek) -> float:
         return 0.0
     if _TRL_ROW.search(seen.text) and _MARK_IN_ROW.search(seen.text):
         # a dictionary of longer names may stand behind the step of another loop
-        return 0.7 if re.search(r"'(?:\w*loss|reward)'", seen.text) else 0.5
+        return 0.7 if "'reward'" in seen.text else 0.5
     printed = seen.path.suffix in (*ENDINGS, ".md") or HEAD in seen.text
     return 0.35 if printed or _BAR.search(seen.text) else 0.05
 
 
 # verl: step:1 - actor/pg_loss:0.1 - critic/score/mean:0.5, below the settings of the run
 
-_VERL_ROW = re.compile(r"(?:^|[\s)\]])step:(\d{1,15})( - [^\s:][^:]{0,200}:.*|$)")
+_VERL_ROW, _PID, _CELLS, _VERLS_OWN, _SCALED, _REPEATED = forms(
+    "verl_row pid cells verls_own scaled repeated"
+)
 _VERL_BYTES = re.compile(rb"[\s)\]m]step:\d{1,15} - [\w./@+-]{1,200}(?:\([^()\s]{1,20}\))?:")
-_PID = re.compile(r"(.*)pid=(\d+)")
-_CELLS = re.compile(r" - [a-z][\w./@+-]{1,100}:(?:np\.\w+\()?-?\d")
-_VERLS_OWN = re.compile(r" - (?:actor|critic)/\w{1,40}")
-_SCALED = re.compile(r"(.+)\((1e-?\d{1,3})\)")
-_REPEATED = re.compile(r" ?\[repeated \d{1,15}x across cluster\].*")
 
 
 class VerlConsole(Console):
@@ -557,12 +499,13 @@ class VerlConsole(Console):
     form = "verl_console"
     expected = "verl's printed rows (step:1 - ...)"
 
+    _broken = _headless = 0
+
     def __init__(self) -> None:
         super().__init__()
         self._settings = VerlSettings()  # of the process whose rows are to come
         self._settings_of: dict[str, VerlSettings] = {}  # by the process that prints rows
         self._scaled: set[str] = set()
-        self._broken = self._headless = 0
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
@@ -682,13 +625,8 @@ def sniff_verl(seen: Peek) -> float:
 
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
 
-_SLIME_HEAD = re.compile(
-    r"(?:^|[\s\]-])(rollout|perf|eval|step|passrate|multi_turn) (\d{1,12}): "
-    r"(?=\{'(?:rollout|perf|eval|train|passrate|multi_turn)/)"
-)
+_SLIME_HEAD, _SKYRL_STEP, _SKYRL_ENTRY = forms("slime_head skyrl_step skyrl_entry")
 _SLIME_COUNTER = {"eval": "eval/step", "step": "train/step"}  # others count rollouts
-_SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
-_SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
 _SKYRL_KEY = (
     r"\{'(?:reward|policy|generate|trainer|timing|eval|loss|critic|async|environment|rollout)"
     r"[\w-]*/"
@@ -715,10 +653,11 @@ class DictConsole(Console):
     form = "printed_dicts"
     expected = "dictionaries of steps"
 
+    _rounded = False
+
     def __init__(self) -> None:
         super().__init__()
         self._open: dict[str, tuple[float, list[str]]] = {}  # by the process that prints
-        self._rounded = False
 
     def line(self, line: str) -> None:
         """Read one line: slime's row, the head of one of SkyRL's, or an entry of it."""
@@ -784,92 +723,34 @@ def sniff_dicts(seen: Peek) -> float:
 # Any other loop: Step 3/30 | loss=0.1 | reward=0.5, tables of "key | value" and lists below a
 # step's heading
 
-_STEP = re.compile(
-    r"(?i)(?:(?<![\w/])(?:(?:train|training|global|grpo) "
-    # one such as train_step=3 only where a result is on its line: it may be seconds, or stand below
-    # a step's heading
-    r"|(?<=[,;|] )global_(?=step\W{1,9}\d{1,12}(?![\w.]))"
-    r"|(?:train|training|global|grpo)_(?=step\W{1,9}\d{1,12}[\s,;|/\])].{0,400}"
-    r"(?:reward|loss|score|acc))"
-    r")?(?:step|iteration|iter|update)\b\s{0,9}[:=#]?\s{0,9}(\d{1,12})(?![\d.]*\.\d)"
-    r"(?:\s*/\s*(\d{1,12}))?"
-    r"|(?:^|[\](\s](?<!poch.)(?<!poch:.))(\d{1,12})/(\d{1,12})\)?(?=\s*[|:,])"
-    # no counter of something else, as of an evaluating batch
-    r"|\b(?=[bert])(?<![a-z] )(?:train(?:ing)? )?(?:rollout|batch|episode)\s?[:=#]?\s?"
-    r"(\d{1,12})/(\d{1,12})(?=\s)"
-    r"|(?<!poch:)(?<!poch )\[(\d{1,12})/(\d{1,12})\])"
+_STEP, _TRAIN_STEP, _OTHER_STEP, _BRACES, _CHAINED_ALONE = forms(
+    "step train_step other_step braces chained_alone"
 )
-_TRAIN_STEP = re.compile(
-    r"(?i)\b(?:train(?:ing)?|global) step\s{0,9}[:=]?\s{0,9}(\d{1,12})(?:\s*/\s*\d{1,12})?"
+_PAIR, _MOMENTS, _CHAINED, _NESTED, _ALONE = forms("pair moments chained nested alone")
+_KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
+_JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
+_KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING = forms(
+    "known reward updated mean label setting"
 )
-# Another name of a counter, such as iter_num, where a result stands behind it.
-_OTHER_STEP = re.compile(
-    r"(?i)(?<![\w/])(?!eval|val|test|max|total|warmup|save|log)(?:[a-z]{1,12}_){0,3}"
-    r"(?:(?:step|iteration|iter|update)(?:_(?:num|number|idx|index|id|count))?"
-    r"|(?<=[nm]_)(?:steps|iterations|iters|updates))\s?[:=]\s?(\d{1,12})(?=[\s,;|/\])]"
-    r".{0,400}(?:reward|loss|score|acc)\w{0,20}\s?[:=])"
-)
-_NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
-_PAIR = re.compile(
-    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?\.?(?=$|[|,;\s)±])"
-    r"(?!\s?/\s?-)"  # two counts, of what is above and below zero
-)
-# Mean and standard deviation behind one name, as mlx-lm-lora and MLX-GRPO print them.
-_MOMENTS = re.compile(
-    rf"([A-Za-z][\w/.@ ]{{0,80}}?)(?::\s{{1,9}}(?:μ|mean)=| - Mean: )({_NUMBER}), "
-    rf"(?:σ=|std=|Std: )({_NUMBER})(?:, cov=[\d.]{{1,9}}%)?"
-)
-_SPACED = re.compile(
-    rf"\s*([A-Za-z][\w/.@ ]{{0,80}}?)\s+({_NUMBER})(%?)(?: ?[A-Za-z/]{{1,8}}| ?\([^()]{{0,40}}\)| "
-    r"?± ?[\d.]+)?\s*"
-)
-# One of several pairs that blanks alone part: reward 0.2 loss 0.1; a name has at most three words.
-_CHAINED = re.compile(
-    rf"((?:[A-Za-z][\w/.@+\-]{{0,60}} ){{1,3}})({_NUMBER})(%?) "
-    rf"?(?:(?:m?s|secs?|seconds|[KMG]i?B|[A-Za-z]{{1,8}}/s)\b)? ?"
-)
-_CHAINED_ALONE = re.compile(r"(?i)(?:mean |avg |average )?reward")
-_KIND = re.compile(r"\[\w{1,20}\]")
-_SAMPLE = re.compile(
-    r"\b[A-Za-z]\w{0,40}\[\d{1,6}\]"
-)  # behind a step: what follows is of one completion
-_CELL = re.compile("[|│┃║]")
-_COUNTER = re.compile(r"(?:^|[|,;])\s*([A-Za-z][A-Za-z ]{1,30}?) (\d{1,6})\s*(?=$|[|,;])")
+_UNITS = {"": 1.0, "%": 100.0, "k": 1e-3}
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
-_EPOCH = re.compile(r"(?i)\bepoch\b\s{0,9}[:=#]?\s{0,9}\[?\s{0,9}(\d{1,6})(?![\d.]*\.\d)")
-_NESTED = re.compile(rf"( *)([\w./@+-]{{1,100}}):(?: +({_NUMBER}))? *")
-_JSON = re.compile(r'(?:^|\s|\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL):[\w.]{1,100}:)(\{".*)')
-_ANY_BAR = re.compile(r"\d%\|")
-_BEHIND_BAR = re.compile(
-    r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
-)
-# Where a line was printed from, as loguru says it: module, function and line.
-_PLACE = re.compile(r"(?<=\| )[\w.]{1,80}:[\w<>]{1,80}:\d{1,7} (?=- )")
-_HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
 # within a logger's or a machine's name, such as dev-2, is none.
-_ALONE = rf"(?:{'|'.join(vocabulary('evaluation'))})"
+_WORD = rf"(?:{'|'.join(vocabulary('evaluation'))})"
 _EVALUATION = re.compile(
     r"(?i)(?:\b(?:eval|evaluation|validation|val)\b"
-    rf"|(?<![\w./:-]){_ALONE}(?![\w./-]))(?!\s*[=:]\s*[-\d.])"
+    rf"|(?<![\w./:-]){_WORD}(?![\w./-]))(?!\s*[=:]\s*[-\d.])"
 )
 _EVALUATION_BEHIND = re.compile(
-    rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_ALONE}\s?(?:[\])|,:]|-\s)"
+    rf"(?i)\W{{0,9}}(?:(?:{'|'.join(KIND_KEYS)})\s?[=:]\s?)?{_WORD}\s?(?:[\])|,:]|-\s)"
     r"(?!\s*[-\d.])"
 )
-_KNOWN = re.compile(
-    r"(?i)\b(mean |avg |average |total "
-    r")?(reward|scores?|acc|accuracy|loss|returns?)\b|reward|success"
+_SELDOM = 0.2  # share of the steps that has a name on lines without a step, at most: it is chance
+_QUOTED = re.compile(
+    rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?"
+    r"\W{0,3}[:=]\s*(?![-+.\d])"
 )
-_REWARD = re.compile(r"(?i)(?<!policy )reward|score|return|accuracy|success")
-# Names of a row of training: a reward, and what its update did.
-_UPDATED = re.compile(r"(?i)(?=.*reward).*(?:loss|\bkl|entropy|grad)")
-_MEAN = re.compile(r"(?i)(?<![a-z])(?:mean|avg|average)(?![a-z])")
 _RECURS = 20  # rows of one form, from which on they are counted
-_SETTING = re.compile(
-    r"\b(lr|LR|learning_rate|group|group_size|num_generations|temp|temperature|seed|model"
-    r"|G)=([^\s|,]{1,100})"
-)
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset(vocabulary("count"))
 _SIDE_BY_SIDE = 3  # edges of a line of a panel whose cells are pairs by themselves
@@ -887,37 +768,46 @@ class PrintedConsole(Console):
     expected = "printed rows such as Step 1/30 | reward=0.5"
     longest = 1 << 16
 
+    _panel: Numbers | None = None
+    _indent, _category, _wrapped = 0, "", ""  # of the last line of a panel
+    # the last epoch, where epochs are the steps so far; NaN once they cannot be
+    _by_epoch = -1.0
+    _ordered = 0  # rows that are counted because no line names a step or an epoch
+    # the epoch, its last step, and the steps of the epochs before it
+    _epoch = _last = _before = 0.0
+    _counter = ""  # what the last step that a line named is called
+    _quoted = False  # whether a prompt or a completion stands behind the last step
+    _is_headed = False  # whether the step of the block begins its line
+    _is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
+
     def __init__(self) -> None:
         super().__init__()
         self._block: Numbers = {}
         self._bar: Numbers = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
-        self._panel: Numbers | None = None
-        self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
-        # the last epoch, where epochs are the steps so far; NaN once they cannot be
-        self._by_epoch = -1.0
         self._waiting: list[Numbers] = []  # rows that are counted once their form recurs
-        self._ordered = 0  # rows that are counted because no line names a step or an epoch
-        # the epoch, its last step, and the steps of the epochs before it
-        self._epoch = self._last = self._before = 0.0
         self._stated: JsonObject = {}
         self._shares: list[str] = []
-        self._bars = 0  # rows of bars alone
         # counters of steps with rewards: a bar without them is another clock
         self._lists: set[str] = set()
-        self._counter = ""  # what the last step that a line named is called
         self._header: list[str] = []  # the names above a table of numbers
-        self._is_headed = False  # whether the step of the block begins its line
-        self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
+        # names on lines that say their step, on lines without one, and on those before the first
+        # step; of the row that is counted next, and those that came again before it was whole
+        self._own, self._aside, self._lead, self._cycle, self._odd = (Numbers() for _ in range(5))
 
     def line(self, line: str) -> None:
         """Read a row on one line, the heading of a step, or what is listed below it."""
         line = bare(sender_of(line)[1] if "pid=" in line else line)
         if "σ=" in line or "td" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
-        if "| " in line:
+        if "| " in line or line[:5] == "INFO:":
             line = _PLACE.sub("", line)
-        if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
+        for text in self._without_bars(line) if "%|" in line else [line]:
+            self._text(text)
+
+    def _text(self, line: str) -> None:
+        """Read what stands on a line beside progress bars."""
+        if not line or self._is_json(line) or self._is_of_panel(line):
             return
         names_step = any(word in line.lower() for word in _STEP_WORDS)
         if (names_step or self._header) and self._is_of_table(line):
@@ -932,6 +822,7 @@ class PrintedConsole(Console):
             self._below(line)
             return
         pairs, counter = self._around(line, step), re.sub(r"[\W\d]", "", step[0]).lower()
+        self._quoted = not pairs and _SAMPLE.search(line) is not None
         if (
             is_worded
             and not pairs
@@ -951,20 +842,23 @@ class PrintedConsole(Console):
             return  # the counter of an evaluation
         if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
             pairs = {f"eval/{name}": value for name, value in pairs.items()}
-        self.finish()
-        if not pairs and _SAMPLE.search(line):
+        self._close()
+        if self._quoted:
             return
         self._counter, self._is_headed = counter, begins
         self._block = {"step": self._numbered(step, line)} | pairs
         if pairs:
-            self.finish()
+            self._own |= pairs
+            self._close()
 
     def _around(self, line: str, step: re.Match[str]) -> Numbers:
         """Return the names and numbers of a line that names its step."""
-        begins, behind = _begins(line, step), line[step.end() :]
-        rest = behind if begins else f"{line[: step.start()]} {behind}"
-        pairs = _cells(line) or _in_braces(rest) or self._spaced(rest) | self._pairs(rest)
-        return pairs or (self._chained(behind) if begins else {})
+        before = "" if _begins(line, step) else line[: step.start()]
+        return self._cells_of(f"{before} {line[step.end() :]}")
+
+    def _cells_of(self, line: str) -> Numbers:
+        """Return the names and numbers of a line."""
+        return _cells(line) or _in_braces(line) or self._spaced(line) | self._pairs(line)
 
     def _counted_row(self, line: str) -> None:
         """Keep the row of an epoch, which is a step as long as no line names one and no epoch
@@ -980,8 +874,33 @@ class PrintedConsole(Console):
                 self.store.add({"step": number} | pairs)
             elif self._by_epoch >= 0:
                 self.store, self._by_epoch = RowStore(), math.nan
-        elif "eward" in line and not _EVALUATION.search(line):
-            self._count(self._pairs(line))
+        else:
+            names_reward = "eward" in line and not _EVALUATION.search(line)
+            pairs = self._cells_of(line) if names_reward else self._alone(line)
+            self._beside(pairs)
+            self._turn(pairs)
+
+    def _alone(self, line: str) -> Numbers:
+        """Return the names and numbers of a line that holds no step, no evaluation and no words
+        but a label before them.
+        """
+        match = _ALONE.match(line)
+        if match and not _EVALUATION.search(line):
+            pairs = self._cells_of(line)
+            names = " ".join(pairs).lower()
+            if not (
+                pairs.keys() & {*STEP_KEYS} if match[1] else any(map(names.count, _STEP_WORDS))
+            ):
+                return pairs
+        self._passed += _LOSS.search(line) is not None
+        return {}
+
+    def _turn(self, pairs: Numbers) -> None:
+        """Take what nothing numbers: a name that comes again begins the next row."""
+        if pairs.keys() & self._cycle.keys():
+            self._count(self._cycle)
+            self._cycle = {}
+        self._cycle |= pairs
 
     def _count(self, pairs: Numbers) -> None:
         """Keep a row that nothing numbers: a reward and what its update did, or a mean reward
@@ -989,13 +908,15 @@ class PrintedConsole(Console):
         """
         if not self._ordered and not self._by_epoch < 0:
             return
-        rows = [pairs]
-        if not _UPDATED.match(" ".join(pairs)):
+        rows, means = [pairs], [*filter(_MEAN.search, pairs)]
+        names = {name for name in pairs if name not in self._odd or not _REWARD.search(name)}
+        if not _UPDATED.match(" ".join(names)):
             if (
                 len(pairs) < 2
-                or "reward" not in _quantities(filter(_MEAN.search, pairs))
-                or pairs.keys() != next(iter(self._waiting), pairs).keys()
+                or "reward" not in _quantities(means)
+                or means != [*filter(_MEAN.search, next(iter(self._waiting), pairs))]
             ):
+                self._odd |= pairs
                 return
             if len(self._waiting) < _RECURS:
                 self._waiting += [pairs] * (not self._ordered)
@@ -1012,17 +933,23 @@ class PrintedConsole(Console):
         then.
         """
         if self._by_epoch >= 0:
+            if not any(map(_KNOWN.search, row)):
+                return
             self._ahead += self.store.read
             self.store, self._ordered = RowStore(), 0
         self._by_epoch = math.nan
+        if not self.store.count and any(map(_REWARD.search, self._lead)):
+            self._aside |= self._lead
+            self.store.add(self._lead)
         self.store.add(row)
 
     def _below(self, line: str) -> None:
         """Read a line without a step: a setting before the first, what is listed below one, or
         the evaluation after a row.
         """
+        self._quoted |= _QUOTED.match(line) is not None
         if self._block:
-            pairs = _cells(line) or self._nested(line) or self._pairs(line)
+            pairs = self._nested(line) or self._cells_of(line)
             self._block |= {} if set(pairs) & set(self._block) else pairs
         elif not self.store.count or self._by_epoch >= 0:
             self._counted_row(line)
@@ -1035,7 +962,24 @@ class PrintedConsole(Console):
         ):
             self.store.add({"step": self._before + self._last} | pairs)
         else:
-            self._passed += _LOSS.search(line) is not None
+            self._beside(self._alone(line))
+
+    def _beside(self, pairs: Numbers) -> None:
+        """Take what a line without a step says beside the rows that have one: behind a prompt or
+        a completion only what is a mean.
+        """
+        if not self._own:
+            self._lead |= pairs
+        elif not self._quoted or any(map(_MEAN.search, pairs)):
+            has_reward = any(map(_REWARD.search, self._own))
+            fresh = {
+                name: value
+                for name, value in pairs.items()
+                if name not in self._own and not (has_reward and _REWARD.search(name))
+            }
+            if fresh:
+                self._aside |= fresh
+                self.store.add(fresh)
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
@@ -1049,16 +993,21 @@ class PrintedConsole(Console):
         self._epoch, self._last = now, number
         return self._before + number
 
-    def _is_bar(self, line: str) -> bool:
-        """Take what stands behind the last progress bar of a line; the last of a step counts."""
-        if "%|" not in line or not _ANY_BAR.search(line):
-            return False
+    def _without_bars(self, line: str) -> Iterator[str]:
+        """Yield the texts of a line that are none of its progress bars; what a title or the end
+        of the last bar says is of the bar's step, and the last of a step counts.
+        """
+        *titles, rest = _BARS.split(line)
+        for title in titles:
+            if _STEP.search(title) and _PAIR.search(title := title.rstrip(" :")):
+                yield title
         for number, text in _BEHIND_BAR.findall(line)[-1:]:
             pairs = self._pairs(text)
-            if self._bar.get("step") != float(number):
-                self.finish()
-            self._bar = {"step": float(number)} | pairs
-        return True
+            if any(map(_REWARD.search, pairs)):  # else it is another clock
+                if self._bar.get("step") != float(number):
+                    self._close()
+                self._bar |= {"step": float(number)} | pairs
+        yield rest.strip()
 
     def _is_json(self, line: str) -> bool:
         """Keep the row that an object at the end of a line holds, if it tells its step."""
@@ -1069,7 +1018,7 @@ class PrintedConsole(Console):
         row = unwrapped(row)
         if not any(isinstance(row.get(key), int | float) for key in STEP_KEYS):
             return False
-        self.finish()
+        self._close()
         self._keep(row)
         return True
 
@@ -1089,7 +1038,7 @@ class PrintedConsole(Console):
             if steps:
                 self._keep({"step": steps[0]} | self._panel)
             else:
-                self._count(self._panel)
+                self._turn(self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
             inner = line.strip(" │┃")
@@ -1123,20 +1072,22 @@ class PrintedConsole(Console):
         return fits
 
     def finish(self) -> None:
+        """Keep the rows whose lines are all read."""
+        self._close()
+        self._count(self._cycle)
+        self._cycle = {}
+
+    def _close(self) -> None:
         """Keep the row whose lines are all read."""
         if not self._block and not self._bar:
             self._heads = []
             return
         if any(map(_REWARD.search, self._block)):
-            if not self._lists and self._bars == self.store.count:  # before the first reward
-                self.store = RowStore()
             self._lists.add(self._counter)
-        is_clock = self._lists and not any(map(_REWARD.search, self._bar))
-        for row in ({} if is_clock else self._bar, self._block):
+        for row, counter in ((self._bar, ""), (self._block, self._counter)):
             if len(row) > 1:
                 self._keep(row)
-                self._bars += row is self._bar
-                self.store.mark(counter="" if row is self._bar else self._counter)
+                self.store.mark(counter=counter)
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> Numbers:
@@ -1165,46 +1116,28 @@ class PrintedConsole(Console):
         )
 
     def _spaced(self, line: str) -> Numbers:
-        """Return the names and numbers of a line that puts no sign between them: Train loss 0.1,
-        Rewards mean 0.5.
+        """Return the names and numbers of a line without signs between them: Train loss 0.1,
+        Rewards mean 0.5; without commas, it holds nothing else: reward 0.2 loss 0.1.
         """
-        parts = [
-            _SPACED.fullmatch(part.rpartition(": ")[2])
-            for part in re.split(r"[,|;]", line.strip(" :-|"))
-            if not _PAIR.search(part)
-        ]
-        good = [part for part in parts if part]
-        return (
-            self._named((part[1], part[2], part[3]) for part in good)
-            if len(good) > 1 and 2 * len(good) > len(parts)
-            else {}
-        )
-
-    def _chained(self, text: str) -> Numbers:
-        """Return the names and numbers of a text that holds nothing else, parted by blanks:
-        reward 0.2 loss 0.1.
-        """
-        plain, at = " ".join(text.strip(" :-|>").split()), 0
-        cells: list[tuple[str, str, str]] = []
-        while at < len(plain) and (match := _CHAINED.match(plain, at)):
-            cells.append((match[1].strip(), match[2], match[3]))
-            at = match.end()
-        names_fit = (
-            any(_KNOWN.search(name) for name, _, _ in cells)
-            if len(cells) > 1
-            else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
-        )
-        return self._named(cells) if names_fit and at == len(plain) else {}
+        texts = re.split(r"[,|;]", " ".join(line.strip(" :-|>").split()))
+        parts = [text.rpartition(": ") for text in texts if not _PAIR.search(text)]
+        cells = [cell for _, _, text in parts for cell in _chained(text)]
+        fits = len(cells) > max(1, len(parts) / 2)
+        if len(texts) == 1:
+            label = "".join(word for *front, _ in parts for word in front)
+            wanted = _KNOWN if len(cells) > 1 else _CHAINED_ALONE
+            fits = any(_LABEL.fullmatch(label) and wanted.search(name) for name, _, _ in cells)
+        return self._named(cells) if fits else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> Numbers:
         """Return numbers by name, the first of each; counters of steps are none."""
         named: Numbers = {}
-        for key, text, percent in cells:
+        for key, text, unit in cells:
             name = _counted(key)
             if name is None or name in named:
                 continue
-            named[name] = float(text) / 100.0 if percent else float(text)
-            if percent:
+            named[name] = float(text) / _UNITS[unit]
+            if unit == "%":
                 self._shares.append(name)
             else:
                 self.store.see_print(name, text)
@@ -1217,11 +1150,27 @@ class PrintedConsole(Console):
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         notes += [COUNTED] * (self._ordered > 0)
         stated: Stated = ((self._stated, "the printed output"),)
-        names = self.store.names()
-        store = within_steps(self.store, [*filter(_KNOWN.search, names)], notes)
-        store = on_one_clock(store, [*filter(_REWARD.search, names)], notes)
-        store = of_whole_steps(store, _OF_A_PART)
+        often = _SELDOM * len(self.store.sparse("step")[0])
+        names = [
+            name
+            for name in self.store.names()
+            if name in self._own
+            or name not in self._aside
+            or len(self.store.sparse(name)[0]) > often
+        ]
+        store = on_one_clock(self.store, [*filter(_REWARD.search, names)], notes)
+        store = within_steps(store, [*filter(_KNOWN.search, names)], notes)
+        store = of_whole_steps(store, names, _OF_A_PART)
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
+
+
+def _chained(text: str) -> list[tuple[str, str, str]]:
+    """Return the names, numbers and units of a text that holds nothing else."""
+    cells, at, plain = [], 0, text.strip()
+    while match := _CHAINED.match(plain, at):
+        cells.append((match[1].strip(), match[2], match[3]))
+        at = match.end()
+    return cells if at == len(plain) else []
 
 
 @lru_cache(maxsize=4096)
@@ -1238,7 +1187,8 @@ def _begins(line: str, step: re.Match[str]) -> bool:
 
 def _in_braces(line: str) -> Numbers:
     """Return the names and numbers of a Python dictionary on a line."""
-    row = parse_row(line[line.index("{'") : line.rfind("}") + 1]) if "{'" in line else None
+    start = _BRACES.search(line)
+    row = parse_row(line[start.start() : line.rfind("}") + 1]) if start else None
     return {
         str(key): float(value)
         for key, value in (row or {}).items()

@@ -93,18 +93,19 @@ class Event:
 class Follower:
     """One log that may grow."""
 
+    record: RunRecord | None = None  # what was read so far
+    # why nothing newer is read, and whether that may change
+    problem, waiting = "", False
+    grew = 0.0  # when the file last changed and had a new row, seconds since the epoch
+    follows = True  # whether only what is added is read, and not the whole file again
+    bytes_read, _gone = 0, ""
+    _most: int | None = None
+
     def __init__(self, path: str | Path, **asked: Unpack[Asked]) -> None:
         """Check the request; nothing is read yet."""
         self.place, self._request = request_of(path, **asked)
         self.path = Path(path)
-        self.record: RunRecord | None = None  # what was read so far
-        # why nothing newer is read, and whether that may change
-        self.problem, self.waiting = "", False
         self.events: list[Event] = []  # what happened to the file, oldest first
-        self.grew = 0.0  # when the file last changed and had a new row, seconds since the epoch
-        self.follows = True  # whether only what is added is read, and not the whole file again
-        self.bytes_read, self._gone = 0, ""
-        self._most: int | None = None
         self._forget()
 
     def _forget(self) -> None:

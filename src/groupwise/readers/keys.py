@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.arrays import Columns, Float
-from groupwise.files import table_rows
+from groupwise.files import forms, table_rows
 from groupwise.plain import Words, frozen
 from groupwise.readers.rows import HELD_OUT, is_counter, plain_key, snake
 from groupwise.readers.source import vocabulary
@@ -111,19 +111,8 @@ QUANTITIES = {
 
 _NEWEST: Version = (99, 99)
 
-# What measures success, where a log calls nothing a reward, and what an evaluation calls its
-# reward.
-_SUCCESS = re.compile(
-    r"((answer|env|episode|canonical|solver)_)*(accuracy|acc|scores?|success(es)?(_rate"
-    r"|_once)?|(solve|pass|win)_rate|pass@1|returns?"
-    r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em"
-    r"|exact_match)"
-)
-# Names that are no score of an evaluation's data source: parts of the reward, or what is measured
-# beside it.
-_NO_SOURCE = re.compile(
-    r"(^|_)(format|fmt|len|length|penalty|token|tool|repetition|std|min|max|loss|best|ref"
-    r"|valid)(_|$)"
+_SUCCESS, _NO_SOURCE, _ASYNCHRONOUS, _PERCENT, _OF_ENVIRONMENT = forms(
+    "success no_source asynchronous percent of_environment"
 )
 # What a version of TRL began to log, and whether it does so in every run; the completeness of a log
 # then bounds its version from above.
@@ -131,13 +120,6 @@ _SINCE = tuple(
     (re.compile(row["pattern"]), version_of(row["since"]) or _NEWEST, bool(row["always"]))
     for row in table_rows("readers/marks.tsv")
     if row["since"]
-)
-# Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
-_ASYNCHRONOUS = re.compile(
-    r"sample/(staleness_|dropped_stale|rollout_queue_size|time_in_queue).*|perf/(rollout_wait_s"
-    r"|weight_sync_s|fwd_bwd_s)"
-    r"|rollout/(inflight|generated_tok_s|score_queue_size|backpressure_s|fork_frac)"
-    r"|weight_sync_time_s|queue_wait_time_s|training_tok/s"
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset(vocabulary("trl_family"))
@@ -148,7 +130,6 @@ _FRAMEWORKS = tuple(
     for row in table_rows("readers/marks.tsv")
     if not row["since"]
 )
-_PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
 _LARGEST_SHARE = 1.0001
 _OF_GROUPS = vocabulary("share_of_groups")
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
@@ -165,7 +146,6 @@ _PLAIN = tuple(
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"
-_OF_ENVIRONMENT = re.compile("^reward/env_(?=.)")
 _MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 

@@ -7,7 +7,6 @@ Only the cells' stored output is read; no cell is run.
 from __future__ import annotations
 
 import ast
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,6 +18,7 @@ from typing import Any
 
 from groupwise import parsing
 from groupwise.errors import UnreadableRunError
+from groupwise.files import forms
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
 from groupwise.readers.configs import settings_in, with_found
@@ -28,12 +28,7 @@ from groupwise.readers.source import lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
 from groupwise.record.table import thinned
 
-_TABLE = re.compile(r"(?i)<table\b")
-_ROW = re.compile(r"(?i)<tr\b")
-_CELL = re.compile(r"(?i)<t[dh]\b")
-_TAG = re.compile(r"<[^<>]*>")
-# What only a notebook takes for code: magics and commands, alone on a line or assigned.
-_MAGIC = re.compile(r"(?m)^([ \t]*+)(?:[\w,][\w, ]*=[ \t]*)?[%!].*")
+_TABLE, _ROW, _CELL, _TAG, _MAGIC = forms("table row notebook_cell tag magic")
 _MOST_CODE = 1 << 20  # characters of a cell
 
 

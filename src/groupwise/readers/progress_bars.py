@@ -307,22 +307,30 @@ def within_steps(store: RowStore, results: Sequence[str], notes: list[str]) -> R
 
 
 def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> RowStore:
-    """Return rows with one count of steps: where another counter than the rewards' keeps another
-    time, its rows have the step of the reward before them, or behind where they come first.
+    """Return rows with one count of steps: those without a step, and those of another counter than
+    the rewards' where it keeps another time, have that of the row before them, or behind where
+    they come first.
     """
     marks, step = store.marks.get("counter", {}), store.dense("step")
     counter = np.array([marks.get(row, "") for row in range(store.count)])
-    rewarded = holding(store, rewards)
-    main = np.isin(counter, counter[rewarded]) | ~rewarded.any()
-    other = (counter != "") & ~main
+    late = np.isnan(step)
+    rewarded = holding(store, rewards) & ~late
+    main = ~late & (np.isin(counter, counter[rewarded]) | ~rewarded.any())
+    if not main.any():
+        return store
+    other = (counter != "") & ~main & ~late
     place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
     low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
     apart = other & ((low - 1 > step) | (step > high + 1))
-    if apart.sum() <= _APART * other.sum():
+    if apart.sum() > _APART * other.sum():
+        late |= other
+        notes.append(
+            "rows that count by another name have the step of the row with a reward by them"
+        )
+    if not late.any():
         return store
-    notes.append("rows that count by another name have the step of the row with a reward by them")
-    nearest = high if other[: main.argmax()].any() else low
-    return _with_steps(store, np.where(other, nearest, step))
+    leads = (late & (other | holding(store, rewards)))[: main.argmax()].any()
+    return _with_steps(store, np.where(late, high if leads else low, step))
 
 
 def _with_steps(store: RowStore, step: Float) -> RowStore:
@@ -332,12 +340,11 @@ def _with_steps(store: RowStore, step: Float) -> RowStore:
     return store
 
 
-def of_whole_steps(store: RowStore, part: str) -> RowStore:
-    """Return a store in which what is said of parts of a step, by names that begin with `part`,
-    counts only where nothing says it of the whole.
+def of_whole_steps(store: RowStore, names: Sequence[str], part: str) -> RowStore:
+    """Return a store of some of the names, in which what is said of parts of a step, by names that
+    begin with `part`, counts only where nothing says it of the whole.
     """
-    names = set(store.names())
-    kept = {name: name.removeprefix(part) for name in store.names()}
+    kept = {name: name.removeprefix(part) for name in names}
     return store.renamed(
-        {name: whole for name, whole in kept.items() if name == whole or whole not in names}
+        {name: whole for name, whole in kept.items() if name == whole or whole not in kept}
     )

@@ -24,7 +24,7 @@ import polars as pl
 from groupwise import parsing
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
-from groupwise.files import open_regular
+from groupwise.files import forms, open_regular
 from groupwise.parsing import JsonObject
 from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_text
@@ -201,18 +201,19 @@ class RolloutRows:
         texts: whether completions are kept; else each has a place, from 0.
     """
 
+    _characters = 0
+    over = left_out = silent = messages = 0
+
     def __init__(self, *, texts: bool = True) -> None:
         self.store = RowStore(parsing.MOST_LONG)
         self._completion: list[Any] = [[]]  # parts of the column: lists, and series of tables
         self._prompt: list[int | None] = []
         self._prompts: dict[str, int] = {}
-        self._characters = 0
         self._ends: list[int] = []
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.environments: list[str | None] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.over = self.left_out = self.silent = self.messages = 0
         self.texts = texts
 
     def add(self, row: DumpedRow, layout: Layout, file_step: float = math.nan) -> None:
@@ -488,16 +489,9 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
 
 _MOST_FILES = 100_000
 _FIRST_ROWS = 20
-_DUMP = re.compile(
-    r"(?:(?:train_data_|global_)?step[_-]?|(?:train_)?rollouts?_(?:data_)?)?(\d{1,12})\.jsonl"
-    r"|(?:completions_(?=\d)|(?=\d{4}))(\d{1,12})\.parquet"
-)
+_DUMP, _STEP_IN_NAME, _TRL_FILE = forms("dump step_in_name trl_file")
 _KINDS = (".jsonl", ".parquet")
 _LOGS = vocabulary("ending_beside_rollouts")
-_STEP_IN_NAME = re.compile(
-    r"(?:^|[_\W])(?:step|iter|iteration|train|update|policy|rollouts?|batch)[_-]?(\d{1,12})(?!\d)"
-)
-_TRL_FILE = re.compile(r"completions_\d{1,12}\.parquet")
 _CLOCKS = vocabulary("clock")
 _CHOSEN = "chosen: "
 OURS = Layout("prompt", "completion", verl=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from groupwise import parsing
 from groupwise.errors import NothingYetError, UnreadableRunError
-from groupwise.files import first_bytes, table_rows
+from groupwise.files import first_bytes, forms, table_rows
 from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
 from groupwise.plain import frozen
 from groupwise.wording import count
@@ -30,14 +30,7 @@ DAMAGED_LINES = (
     "line is not a complete JSON object and was",
     "lines are not complete JSON objects and were",
 )
-ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
-# A number as NumPy or PyTorch print theirs.
-_SCALAR = re.compile(
-    r"(?:np|numpy|torch)\.\w+\(([^()]*)\)|tensor\(([^(),]*)(?:,[^()]*)?\)"
-    r"|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
-)
-_NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
-_CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
+ESCAPE, _SCALAR, _NAN, _CONTROL = forms("escape scalar nan control")
 _BLANK, _DENSE = re.compile(rb"(?<!\s)\s{1024,}"), 8  # looked for where lines are that short
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
@@ -287,9 +280,10 @@ class Blocks:
     is left out and counted.
     """
 
+    too_long = 0
+
     def __init__(self, seen: Peek, start: int = 0) -> None:
         self._seen, self.start = seen, start  # where the present lines begin in the file
-        self.too_long = 0
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield whole lines, each with its line feed where it has one."""
@@ -418,9 +412,10 @@ def vocabulary(name: str) -> tuple[str, ...]:
 class JsonArray:
     """The elements of a JSON array within a text that may be cut off or damaged."""
 
+    end = 0
+
     def __init__(self, text: str, start: int) -> None:
         self._text, self._start = text, start
-        self.end = 0
 
     def __iter__(self) -> Iterator[Any]:
         """Yield elements until the array ends or breaks; one that ends with the text may be cut
@@ -462,12 +457,7 @@ def read_whole(seen: Peek) -> str:
 
 HEAD = "Traceback (most recent call last)"
 ENDINGS = vocabulary("printed_ending")
-_PLACE = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})')
-_RAISED = re.compile(
-    r"(?:[a-z_][\w.]{0,200}\.)?([A-Z]\w{1,80})(?:\([\w.]{1,200}\))?(?:: ?(.{0,400})|$)"
-)
-_ASIDE = re.compile(r"Exception (?:in thread|ignored)")  # the program goes on
-_RANK = re.compile(r"\[\w{0,20}rank\d{1,6}\]: ?")
+_PLACE, _RAISED, _ASIDE, _RANK = forms("source_place raised aside rank")
 _LONGEST, _TAIL, _MOST_FILES = 120, 1 << 18, 200
 _FIRST_PART = 1 << 25  # bytes, of all printed outputs of a folder
 _SKIPPED = re.compile(
@@ -482,10 +472,11 @@ _SKIPPED = re.compile(
 class Tracebacks:
     """Takes printed lines and keeps the last traceback behind each number of rows."""
 
+    _is_open = _is_aside = _was_aside = False
+    _place = ""
+
     def __init__(self) -> None:
         self.behind: dict[int, str] = {}  # rows before it -> exception, file and line
-        self._is_open = self._is_aside = self._was_aside = False
-        self._place = ""
 
     def add(self, line: str, rows: int) -> None:
         """Take one line without colours and without the process that printed it."""

@@ -204,16 +204,17 @@ class CsvFeed(Feed):
 
     joined = b'"'
 
+    _characters = 0  # in the lines that are held back
+    # in those lines: where it is odd, the last record goes on in a line that has not come
+    _quotes = 0
+    _delimiter = ""
+    _names: Cells | None = None
+    _aligned = 0  # rows up to the last that has no more cells than there are names
+
     def __init__(self) -> None:
         self._held: list[str] = []  # lines that are not parsed yet
-        self._characters = 0  # in them
-        # in them: where their number is odd, the last record goes on in a line that has not come
-        self._quotes = 0
-        self._delimiter = ""
-        self._names: Cells | None = None
         self._notes: Notes = []
         self.store, self._broken, self._over = RowStore(parsing.MOST_LONG), 0, False
-        self._aligned = 0  # rows up to the last that has no more cells than there are names
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -480,9 +481,10 @@ def sniff_jsonl(seen: Peek) -> float:
 class JsonlFeed(Feed):
     """One JSON object a line."""
 
+    _damaged = _skipped = _ahead = 0
+
     def __init__(self) -> None:
         self.store = RowStore()
-        self._damaged = self._skipped = self._ahead = 0
 
     def take_whole(self, block: bytes) -> int:
         """Read whole lines in UTF-8, by column where all rows hold the same keys; return their

@@ -466,9 +466,10 @@ def is_tfrecord(head: bytes) -> bool:
 class TfRecords:
     """The records of an event file; those whose checksum is wrong are left out and counted."""
 
+    damaged, complete = 0, True
+
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self.damaged, self.complete = 0, True
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield the payloads of the records."""
@@ -519,9 +520,10 @@ class BlockRecords:
     wrong are left out and counted.
     """
 
+    damaged = 0
+
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.damaged = 0
 
     def __iter__(self) -> Iterator[bytes]:
         """Yield whole records, joined from their pieces."""

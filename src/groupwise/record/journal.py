@@ -144,15 +144,16 @@ def step_in(entry: JsonView) -> int | None:
 class LineReader:
     """Takes the lines of a journal: gives sound entries, counts what is damaged between."""
 
+    # bytes of a last line that was not finished when the writer ended, which is no damage
+    torn = 0
+    _size = 0
+    _step: int | None = None
+    # whether the present line has no end, and whether it goes on with the one before
+    _is_open = _goes_on = False
+    _owed = 0  # what the head of a damaged line says is still to come of it
+
     def __init__(self) -> None:
         self.damage: list[Damage] = []  # the damaged stretches so far
-        # bytes of a last line that was not finished when the writer ended, which is no damage
-        self.torn = 0
-        self._size = 0
-        self._step: int | None = None
-        # whether the present line has no end, and whether it goes on with the one before
-        self._is_open = self._goes_on = False
-        self._owed = 0  # what the head of a damaged line says is still to come of it
 
     @property
     def end(self) -> int:

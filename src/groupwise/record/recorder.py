@@ -156,6 +156,12 @@ class Recorder:
     Every failure after `open` is a sentence, not an exception.
     """
 
+    _uneven = False
+    _meanings: Meanings = ()
+    _failing = _dropped = False
+    _writer: RecordWriter | None = None
+    _syncer: _Syncer | None = None
+
     def __init__(
         self,
         folder: Path,
@@ -172,17 +178,12 @@ class Recorder:
             str, str
         ] = {}  # what tells this run from others, written into the record: `opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
-        self._uneven = False
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
-        self._meanings: Meanings = ()
         self._columns: set[str] = set()
         self._odd_columns: set[str] = set()  # of which it was said
         self._recent: deque[tuple[int, RolloutDicts]] = deque(maxlen=recent)
         self._waiting: deque[tuple[JsonView, RolloutDicts | None]] = deque()
         self._confirmed: list[int] = []
-        self._failing = self._dropped = False
-        self._writer: RecordWriter | None = None
-        self._syncer: _Syncer | None = None
 
     def open(self, after: int = 0) -> None:
         """Open the record, and go on with it after a step."""

@@ -33,6 +33,7 @@ _STEPS_A_DOUBLING = 16
 _LARGEST = 2_000_000
 _DRAWS = 2000
 _AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
+_SURE = 0.25  # excess above which no single size is named
 _DRAWN = QUANTITIES.index("gradient_norm2") + 1
 _SIMULATED = tuple(table_rows("estimators/price_of_group_size.tsv"))
 
@@ -143,7 +144,6 @@ class GroupSizePlan(Said):
         mse: mean squared error of the gradient with them.
         excess: its largest excess of error over the best size, over all that Vp may come to.
         safe_sizes: smallest and largest G of about the least excess.
-        next_update: the G of least error of the next update.
         critical: rollouts a step at which noise equals signal, $N_c$; None where |g|^2 is unknown.
         speed: of an update over one without noise, $N/(N + N_c)$; None likewise.
         doubled: speed of an update with twice the rollouts over that with these; None likewise.
@@ -160,7 +160,6 @@ class GroupSizePlan(Said):
     mse: float
     excess: float
     safe_sizes: tuple[int, int]
-    next_update: int
     critical: Interval | None
     speed: Interval | None
     doubled: float | None
@@ -183,9 +182,14 @@ class GroupSizePlan(Said):
         return " ".join(_sentences(self))
 
     @property
+    def named(self) -> bool:
+        """Whether the size is within 25 % of the best, however the run goes on."""
+        return self.excess <= _SURE
+
+    @property
     def shown_sizes(self) -> list[int]:
         """The group sizes that a short table shows: powers of two, and those it speaks of."""
-        spoken = {self.group_size, self.next_update, *self.safe_sizes}
+        spoken = {self.group_size, *self.safe_sizes}
         spoken |= {self.present.group_size} if self.present else set()
         powers = {2**k for k in range(1, max(64, 8 * self.group_size).bit_length())}
         return sorted((spoken | powers) & {point.group_size for point in self.curve})
@@ -396,7 +400,6 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
     _, t, r, norm2 = question.values.tolist()
     error = question.error(size)
     excess = worst_excess(question.low, t, r, size, budget, gradient_norm2=question.surely)
-    best = int(size[error.argmin()])
     # What uses the budget up comes before what leaves a rest.
     whole = np.isclose(budget.spent(size), budget.amount)
     safe = safe_sizes(excess, size)
@@ -422,7 +425,6 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
         mse=least,
         excess=float(excess[place]),
         safe_sizes=(int(safe[0]), int(safe[-1])),
-        next_update=best,
         budget=budget,
         curve=tuple(
             CurvePoint(*row)
@@ -495,15 +497,28 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
 
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
+    drift, gap = "however much prompts' gradients come to differ", "within {} of that of the best"
+    first, last = plan.safe_sizes
+    if plan.named:
+        most, given = plan.excess, "then give"
+        yield (
+            f"A group size of {plan.group_size} is safe for a whole run: {drift}, the error of an "
+            f"update stays {gap.format(percent(round(most, 6)))} size."
+        )
+    else:
+        most = max(row.excess for row in plan.curve if first <= row.group_size <= last)
+        sizes, given = f"{first} to {last}" if first < last else f"{first}", "give, for example,"
+        yield (
+            f"No single group size is safe for a whole run: {drift}, groups of {sizes} keep the "
+            f"error of an update {gap.format(percent(round(most, 6)))} size, and none within "
+            f"{percent(_SURE)}."
+        )
     yield (
-        f"A group size of {plan.group_size} is safe for a whole run: however much prompts' "
-        "gradients come to differ, the error of an update stays within "
-        f"{percent(round(plan.excess, 6))} of that of the best size. "
-        f"{plan.budget.amount:,.10g} {plan.budget.unit} then give "
-        f"{plan.group_size} rollouts of each of {count(plan.prompts, 'prompt')}"
-        f"{plan.budget.left(plan.group_size)}. The next "
-        f"update has its smallest error at a group size of {plan.next_update:,}."
+        f"{plan.budget.amount:,.10g} {plan.budget.unit} {given} {plan.group_size} rollouts of each "
+        f"of {count(plan.prompts, 'prompt')}{plan.budget.left(plan.group_size)}."
     )
+    if plan.components and not plan.budget.prompt_cost:
+        yield plan.components.status
     if plan.present and plan.present.group_size != plan.group_size:
         yield _price_in_words(plan, plan.present)
     yield "No rule gives the best group size of a run in advance."

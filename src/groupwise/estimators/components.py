@@ -64,6 +64,7 @@ with the tails of these.
 # groups with two rewards or more on either side; with fewer the intervals held Vp in 0 to 98 % of
 # cases, with so many in 94 % over eight worlds and in 89 % at least
 FEWEST_INFORMATIVE = 4
+_PART_OF_MOST = 0.01  # of the largest group's, below which a group tells of nothing but small noise
 _BLOCKS = 8  # of neighbours that resemble each other
 _LIKENESS = {"value": "mean reward", "score_norm2": "score length"}  # by which they do
 _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
@@ -191,8 +192,20 @@ class Unseen:
     @property
     def opens_vp(self) -> bool:
         """Whether nothing bounds Vp but R/2: then no size is the best."""
-        informative = np.count_nonzero(self.moment_B["within_gradient_norm2"])
-        return bool(informative < FEWEST_INFORMATIVE) or math.isinf(self.widening)
+        return self.informative < FEWEST_INFORMATIVE or math.isinf(self.widening)
+
+    @property
+    def informative(self) -> int:
+        """Groups that tell of |g(x)|^2: for the length of their scores, a hundredth at least of
+        what one may whose rewards differ most, each from all others. In one that differs but for
+        small noise in a single reward, the four rollouts of |g(x)|^2 nearly cancel.
+        """
+        part_B = self.moment_B
+        length_B = np.maximum(part_B["score_norm2"], 1 / LARGEST)
+        told_B = np.abs(part_B["within_gradient_norm2"]) / length_B
+        variance_B = np.maximum(part_B["reward_variance"], 1 / LARGEST)
+        least = _PART_OF_MOST * variance_B.max() * (told_B / variance_B).max()
+        return int(np.count_nonzero(told_B > least))
 
     @property
     def widening(self) -> float:
@@ -278,15 +291,15 @@ def rewards_of_light_tails(sample: Unseen) -> Tested:
     )
 
 
-def informative_groups(moment_P: Columns, prompts: int) -> Tested:
+def informative_groups(sample: Unseen) -> Tested:
     """Whether enough groups have two successes and two failures, or rewards that all differ: with
     fewer on either side the four rollouts of |g(x)|^2 cancel.
     """
-    informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = (
-        f"{informative:,} of {prompts:,} prompts have groups with at least 2 rewards on each side"
+        f"{sample.informative:,} of {sample.prompts:,} prompts have groups with at least 2 rewards "
+        "on each side that differ as clearly as elsewhere"
     )
-    if informative >= FEWEST_INFORMATIVE:
+    if sample.informative >= FEWEST_INFORMATIVE:
         return HOLDS, f"{measured}."
     return VIOLATED, (
         f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
@@ -475,7 +488,7 @@ class Components(Said):
             "independent prompts": independent_prompts(sample.moment_B, self.prompts),
             "scores of similar norm": scores_of_like_length(sample),
             "rewards without heavy tails": rewards_of_light_tails(sample),
-            "enough informative groups": informative_groups(sample.moment_B, self.prompts),
+            "enough informative groups": informative_groups(sample),
         }
         return assumptions(judged)[not self.zero_mean :]
 
@@ -525,8 +538,11 @@ class Components(Said):
             ratio_interval(r, vp, covariance, factor * quantile, level=self.level)
             for factor in (max(unseen.of_lengths, wide), wide)
         )
-        value, low, high = (1 + math.sqrt(end) for end in (upper.value, lower.low, upper.high))
-        return Interval(value, low, high, self.level)
+        ends = upper.value, lower.low, upper.high
+        if not self.vp.distinguishable:  # as its own interval knows, which allows for skewness
+            least = max(r, 0.0) / max(self.vp.interval.high, 1 / LARGEST)
+            ends = upper.value, min(lower.low, least), math.inf
+        return Interval(*(1 + math.sqrt(end) for end in ends), self.level)
 
     @property
     def status(self) -> str:

@@ -24,7 +24,6 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
     MAY_HIDE,
-    PRIOR,
     NoiseShape,
     Observations,
     correlations,
@@ -229,10 +228,12 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> Words:
 
 def doubtful(observations: Observations, best: LawFit) -> bool:
     """Whether a series may be a smoothed one, and its noise is smooth enough for that to matter: in
-    a long one, as slow as the log.
+    a long one, as slow as the log, or an echo with no noise of rows beside it.
     """
-    short = observations.rows in MAY_HIDE and best.noise.best_shape.neighbour >= 0.65
-    return observations.smoothing_doubt and (short or wanders(best, observations))
+    shape = best.noise.best_shape
+    short = observations.rows in MAY_HIDE and shape.neighbour >= 0.65
+    bare = shape.slow_MM is not None and shape.share == _ECHOES[-1]
+    return observations.smoothing_doubt and (short or bare or wanders(best, observations))
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
@@ -343,6 +344,8 @@ def wanders(fit: LawFit, observations: Observations) -> bool:
     return correlation_time > max(observations.span / 8, 8 * shape.gap)
 
 
+# Share of an echo in the variance: together they weigh what all other noise does.
+_ECHOES = (0.2, 0.5, 0.8, 0.95, 0.995)
 # Pieces of a series, and groups of them that are left out of a fit by turns.
 _PIECES, _GROUPS = 20, 5
 
@@ -434,17 +437,13 @@ def judged_fits(
         fits = ranked(
             fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
         )
-    if (first := fits[0]).law.name == "oscillator":
-        # Its noise may be that of the updates, which it answers with swings of its own: together
-        # these echoes weigh what slow noise of another kind weighs beside white.
-        slow_MM = echo(observations.time_M, *(first.values[name] for name in first.law.shapes))
-        near = float(np.diagonal(slow_MM, 1).sum() / np.trace(slow_MM))
-        echoes = tuple(
-            NoiseShape(near, share, prior=PRIOR[1] / 4, slow_MM=slow_MM)
-            for share in (0.2, 0.5, 0.8, 0.95)
-        )
-        again = fit_law(replace(observations, echoes=echoes), first.law)
-        fits[0] = replace(again, aicc=first.aicc)  # compared with other laws without them
+    reported = {law_fit.law.name for law_fit in (fits[0], *close_laws(fits, INERTIA))}
+    fits = [
+        shocked(observations, law_fit)
+        if law_fit.law.name == "oscillator" and "oscillator" in reported
+        else law_fit
+        for law_fit in fits
+    ]
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
@@ -458,6 +457,19 @@ def judged_fits(
         observations, fits, parameters, healthy=healthy if len(laws) > 1 else "any"
     )
     return JudgedFits(fits, parameters, verdict, widening)
+
+
+def shocked(observations: Observations, first: LawFit) -> LawFit:
+    """An oscillator whose noise may be that of its updates, which it answers with swings of its
+    own; compared with other laws without them.
+    """
+    half = min(observations.gap, 1.0) / 2  # the recursion is at rest half an update before time 0
+    slow_MM = echo(observations.time_M + half, *(first.values[name] for name in first.law.shapes))
+    near = float(np.diagonal(slow_MM, 1).sum() / np.trace(slow_MM))
+    echoes = tuple(
+        NoiseShape(near, share, prior=1 / len(_ECHOES), slow_MM=slow_MM) for share in _ECHOES
+    )
+    return replace(fit_law(replace(observations, echoes=echoes), first.law), aicc=first.aicc)
 
 
 def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:

@@ -308,5 +308,5 @@ def test_an_echo_is_that_of_the_recursion_half_an_update_after_its_rest(
     rate = np.log(np.roots([1, force - 1 - memory, memory]).astype(complex))
     omega = float(np.sqrt((rate[0] * rate[1]).real))
     zeta = float(-rate.sum().real / 2 / omega)
-    made = echo(np.arange(rows) + 0.5, omega, zeta)
+    made = echo(np.arange(0.5, rows), omega, zeta)
     assert np.abs(made - answer @ answer.T / (push @ push)).max() < 0.01

@@ -26,10 +26,11 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -83,23 +84,19 @@ def draw_batch(rng: Generator, number: int) -> str:
             )
         return right_or_wrong(rng, 12 * share - 6)
 
-    name = (
-        f"{number}: bonus {bonus:.1f}, lengths {share:.2f}"
-        if number % 2
-        else f"{number}: difficulty {12 * share - 6:.1f}"
-    )
+    kind = f"bonus {bonus:.1f}, lengths" if number % 2 else "difficulty"
+    name = f"{number}: {kind} {share:.2f}"
     prompts, rollouts = (int(rng.choice(some)) for some in ([16, 32, 64, 128], [4, 6, 8, 16]))
     BATCHES[name] = BatchDesign(make, prompts, rollouts)
     return name
 
 
-def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 0.0) -> Row:
-    """What draws come to; the ideal width is that of the estimates where it is not told."""
+def row_of(world: str, interval: str, held: list[IntervalTrial]) -> Row:
+    """What draws come to; the ideal width is that of the estimates."""
     value, low, high = np.transpose([(part.value, part.low, part.high) for part, _, _ in held])
     covered = np.array([part.covers(truth) for part, truth, _ in held])
     noted = np.array([note for *_, note in held])
-    if not ideal:
-        ideal = float(np.diff(np.quantile(value[np.isfinite(value)], [0.025, 0.975]))[0])
+    ideal = float(np.diff(np.quantile(value[np.isfinite(value)], [0.025, 0.975]))[0])
     return {
         "world": world,
         "interval": interval,
@@ -114,23 +111,7 @@ def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 
 def own(place: str) -> Drawing:
     """The function of a stranger's file."""
     path, _, name = place.rpartition(":")
-    function: Drawing = runpy.run_path(path)[name]
-    function(np.random.default_rng(0))
-    return function
-
-
-@contextmanager
-def told(place: str) -> Iterator[None]:
-    """Tell what a stranger's function does wrong in one line."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 - of a stranger's code
-        print(
-            f"expected FILE.py:NAME of a function of a generator, got {place!r} "
-            f"({' '.join(repr(error).split())}): name one as in my.py:draw",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+    return cast("Drawing", runpy.run_path(path)[name])
 
 
 def world_of(name: str) -> tuple[tuple[float, ...], Drawing]:
@@ -182,9 +163,9 @@ def of_prompts(name: str, draws: int, seed: int) -> Rows:
             if plan.named:
                 excess.append(both[1] / error.min())
     rows = [row_of(name, interval, of) for interval, of in held.items()]
-    named: Row = {"interval": "named size", "draws": len(excess), "covered": np.nan}
-    mean = float(np.mean(excess)) if excess else np.nan
-    return [*rows, rows[0] | named | {"silent": np.nan, "width": mean}]
+    cost = float(np.mean(excess)) if excess else np.nan
+    named: Row = {"interval": "named size", "draws": len(excess), "width": cost}
+    return [*rows, rows[0] | dict.fromkeys(["covered", "silent"], np.nan) | named]
 
 
 def runs_of(name: str, draws: int, seed: int) -> Iterator[tuple[Float, Float, float]]:
@@ -255,10 +236,7 @@ def of_groups(name: str, draws: int, seed: int) -> Rows:
 def jobs(worlds: str, curves: str, drawn: int, seed: int) -> Iterator[tuple[Scoring, str]]:
     """What is to be scored."""
     for score, places in ((of_prompts, worlds), (of_curves, curves)):
-        for place in filter(None, places.split(",")):
-            with told(place):
-                own(place)
-            yield score, place
+        yield from ((score, place) for place in places.split(",") if place)
     rng = np.random.default_rng([seed, 1])
     yield from ((of_prompts, draw_batch(rng, number)) for number in range(drawn))
     if not (worlds or curves or drawn):
@@ -278,18 +256,25 @@ def main() -> None:
     with ProcessPoolExecutor(given.processes) as pool:
         made = [pool.submit(score, name, given.replicates, given.seed) for score, name in work]
         for (_, name), job in zip(work, made, strict=True):
-            with told(name) if own_ones else nullcontext():
+            try:
                 scored = job.result()
-            part, of = half_of[name], defaultdict(list)
+            except Exception as error:  # of a stranger's code
+                if not own_ones:
+                    raise
+                print(
+                    f"expected FILE.py:NAME of a function of a generator, got {name!r} "
+                    f"({' '.join(repr(error).split())}): name one as in my.py:draw",
+                    file=sys.stderr,
+                )
+                sys.exit(2)
+            part = half_of[name]
             if not rows or rows[-1]["half"] != part:
                 header = "world | noted | interval: held/without a note/width"
-                print_table(f"Worlds that rules are {part}", header, [])
-            for row in scored:
-                rows.append({"half": part} | row)
-                of[row["world"]].append(row)
-            for world, parts in of.items():
-                noted = f"{parts[0]['noted']:.0%}"
-                print(f"| {world} | {noted} | {', '.join(map(in_words, parts))} |", flush=True)
+                print_table(f"Worlds that rules are {part}", header, ())
+            rows += [{"half": part} | row for row in scored]
+            for world, (first, *more) in groupby(scored, key=lambda row: row["world"]):
+                words = ", ".join(map(in_words, [first, *more]))
+                print(f"| {world} | {first['noted']:.0%} | {words} |", flush=True)
     if not own_ones:
         results_of(__file__).write("strange", rows, digits=4)
 

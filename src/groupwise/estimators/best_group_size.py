@@ -190,7 +190,7 @@ class GroupSizePlan(Said):
     def shown_sizes(self) -> list[int]:
         """The group sizes that a short table shows: powers of two, and those it speaks of."""
         spoken = {self.group_size, *self.safe_sizes}
-        spoken |= {self.present.group_size} if self.present else set()
+        spoken |= {self.present.group_size if self.present else 2}
         powers = {2**k for k in range(1, max(64, 8 * self.group_size).bit_length())}
         return sorted((spoken | powers) & {point.group_size for point in self.curve})
 
@@ -279,17 +279,16 @@ def plan_from_components(
         True
     """
     for estimate in (components.t, components.r):
-        if not (estimate.distinguishable and estimate.value > 0):
+        if not estimate.distinguishable:
             raise InsufficientDataError(
                 f"expected T and R above zero, got a value that {components.prompts:,} prompts "
                 "cannot separate from zero: measure more prompts"
             )
     norm2 = components.gradient_norm2
-    low = 0.0 if components.unseen.opens_vp else components.vp.interval.low
     return _plan(
         _PlanQuestion(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
-            max(low, 0.0),
+            max(components.vp.interval.low, 0.0),
             budget,
             present,
             norm2.interval,
@@ -329,8 +328,8 @@ def worst_excess(
     its ceiling: the two ends suffice, as a line over a concave function is quasi-convex.
     """
     low = max(low, 0.0)
-    ends = np.array([low, max(ceiling(r, gradient_norm2), low)])
-    error = error_of(np.stack([ends, np.full(2, t), np.full(2, r)], axis=1), size, budget)
+    ends = low, max(ceiling(r, gradient_norm2), low)
+    error = error_of(np.array([[vp, t, r] for vp in ends]), size, budget)
     least = error.min(axis=1, keepdims=True)
     ratio = np.divide(error, least, out=np.where(error > 0, np.inf, 1.0), where=least > 0)
     return np.asarray(ratio.max(axis=0) - 1)
@@ -497,25 +496,15 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
 
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
-    drift, gap = "however much prompts' gradients come to differ", "within {} of that of the best"
-    first, last = plan.safe_sizes
-    if plan.named:
-        most, given = plan.excess, "then give"
-        yield (
-            f"A group size of {plan.group_size} is safe for a whole run: {drift}, the error of an "
-            f"update stays {gap.format(percent(round(most, 6)))} size."
-        )
-    else:
-        most = max(row.excess for row in plan.curve if first <= row.group_size <= last)
-        sizes, given = f"{first} to {last}" if first < last else f"{first}", "give, for example,"
-        yield (
-            f"No single group size is safe for a whole run: {drift}, groups of {sizes} keep the "
-            f"error of an update {gap.format(percent(round(most, 6)))} size, and none within "
-            f"{percent(_SURE)}."
-        )
+    what = f"A group size of {plan.group_size} is safe for a whole run"
+    if not plan.named:
+        safest = " to ".join(map(str, dict.fromkeys(plan.safe_sizes)))
+        what = f"No single group size is safe for a whole run, and the safest is {safest}"
     yield (
-        f"{plan.budget.amount:,.10g} {plan.budget.unit} {given} {plan.group_size} rollouts of each "
-        f"of {count(plan.prompts, 'prompt')}{plan.budget.left(plan.group_size)}."
+        f"{what}: however much prompts' gradients come to differ, the error of an update with "
+        f"{plan.group_size} stays within {percent(round(plan.excess, 6))} of that of the best "
+        f"size. {plan.budget.amount:,.10g} {plan.budget.unit} then give {plan.group_size} rollouts "
+        f"of each of {count(plan.prompts, 'prompt')}{plan.budget.left(plan.group_size)}."
     )
     if plan.components and not plan.budget.prompt_cost:
         yield plan.components.status

@@ -196,15 +196,14 @@ class Unseen:
 
     @property
     def informative(self) -> int:
-        """Groups that tell of |g(x)|^2: for the length of their scores, a hundredth at least of
-        what one may whose rewards differ most, each from all others. In one that differs but for
-        small noise in a single reward, the four rollouts of |g(x)|^2 nearly cancel.
+        """Groups that tell of |g(x)|^2: at least a hundredth of what one may whose rewards differ
+        most, each from all others. In one that differs but for small noise in a single reward, the
+        four rollouts of |g(x)|^2 nearly cancel.
         """
         part_B = self.moment_B
-        length_B = np.maximum(part_B["score_norm2"], 1 / LARGEST)
-        told_B = np.abs(part_B["within_gradient_norm2"]) / length_B
-        variance_B = np.maximum(part_B["reward_variance"], 1 / LARGEST)
-        least = _PART_OF_MOST * variance_B.max() * (told_B / variance_B).max()
+        told_B = np.abs(part_B["within_gradient_norm2"])
+        most_B = np.maximum(part_B["reward_variance"] * part_B["score_norm2"], 1 / LARGEST)
+        least = _PART_OF_MOST * most_B.max() * (told_B / most_B).max()
         return int(np.count_nonzero(told_B > least))
 
     @property
@@ -502,11 +501,6 @@ class Components(Said):
         """What each independent block of prompts says."""
         return independent_rows(self.unseen)
 
-    @property
-    def vp_is_open(self) -> bool:
-        """Whether nothing bounds Vp but R/2: then no size is the best."""
-        return self.unseen.opens_vp
-
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
         return float(self.estimate_C[QUANTITIES.index(name)])
@@ -524,11 +518,7 @@ class Components(Said):
         """The group size of least error of the next update, with free prompts and exact division,
         1 + sqrt(R/Vp), through the interval of the ratio.
         """
-        vp, r = self.vp.value, self.r.value
-        if self.prompts < 3 or self.vp_is_open:
-            least = 1.0 if self.prompts < 3 else 1 + math.sqrt(2)  # Vp is at most R/2
-            size = math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp)
-            return Interval(size, min(least, size), math.inf, self.level)
+        vp, r = self.vp.value, max(self.r.value, 0.0)
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
         unseen, covariance = self.unseen, self.covariance_CC[np.ix_([2, 0], [2, 0])]  # of R and Vp
         quantile = _widening(unseen.size) * self.quantile(relative)
@@ -538,11 +528,12 @@ class Components(Said):
             ratio_interval(r, vp, covariance, factor * quantile, level=self.level)
             for factor in (max(unseen.of_lengths, wide), wide)
         )
-        ends = upper.value, lower.low, upper.high
-        if not self.vp.distinguishable:  # as its own interval knows, which allows for skewness
-            least = max(r, 0.0) / max(self.vp.interval.high, 1 / LARGEST)
-            ends = upper.value, min(lower.low, least), math.inf
-        return Interval(*(1 + math.sqrt(end) for end in ends), self.level)
+        ends = [upper.value, lower.low, upper.high]
+        if not self.vp.distinguishable:  # its own interval allows for skewness, and for R/2 at most
+            least = max(2.0, min(r / max(self.vp.interval.high, 1 / LARGEST), lower.low))
+            ends[1:] = min(least, upper.value), math.inf
+        value, low, high = (1 + math.sqrt(end) for end in ends)
+        return Interval(value, low, high, self.level)
 
     @property
     def status(self) -> str:
@@ -550,7 +541,7 @@ class Components(Said):
         interval = self.group_size
         upper = f"{interval.high:.3g}" if math.isfinite(interval.high) else "no upper limit"
         span = f"{interval.low:.3g} to {upper}"
-        if not (self.vp.distinguishable and math.isfinite(interval.value)):
+        if not self.vp.distinguishable:
             left = (
                 f"; the data allow {span} ({percent(interval.level)})"
                 if interval.low > 2  # the smallest group that has a baseline of its own

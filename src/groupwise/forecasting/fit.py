@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, floats, moving_mean
+from groupwise.arrays import Float, moving_mean
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
@@ -28,6 +28,7 @@ from groupwise.forecasting.observations import (
     Observations,
     correlations,
     observe,
+    usable_rows,
 )
 from groupwise.forecasting.profile import (
     LawFit,
@@ -128,8 +129,8 @@ def _fit_verdict(
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", math.nan)
-    message, notes = outcome.sentence.format(**numbers), tuple(_notes(observations, fits))
-    return Verdict(outcome, message, change, notes)
+    message = outcome.sentence.format(**numbers)
+    return Verdict(outcome, message, change, tuple(_notes(observations, fits)))
 
 
 def _broken(
@@ -397,9 +398,7 @@ def fit(
         raise InvalidArgumentError(f"the argument healthy has to be 'up' or 'any'; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
-    time, value = floats(time_T), floats(value_T)
-    keep = np.isfinite(time) & np.isfinite(value)
-    time, value = time[keep], value[keep]
+    time, value, _ = usable_rows(time_T, value_T)
     if observations.still:
         return _still(observations, time, value, level)
     judged = judged_fits(observations, laws, level=level, healthy=healthy)
@@ -437,20 +436,16 @@ def judged_fits(
         fits = ranked(
             fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
         )
-    reported = {law_fit.law.name for law_fit in (fits[0], *close_laws(fits, INERTIA))}
-    fits = [
-        shocked(observations, law_fit)
-        if law_fit.law.name == "oscillator" and "oscillator" in reported
-        else law_fit
-        for law_fit in fits
-    ]
+    for law_fit in (fits[0], *close_laws(fits, INERTIA)):
+        if law_fit.law.name == "oscillator":
+            fits[fits.index(law_fit)] = shocked(observations, law_fit)
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
     if doubtful(observations, fits[0]):
         parameters = {
-            name: Interval(interval.value, -np.inf, np.inf, level)
+            name: replace(interval, low=-np.inf, high=np.inf)
             for name, interval in parameters.items()
         }
     verdict = _fit_verdict(
@@ -506,20 +501,11 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
     }
     # What a law of a slow start calls its start lies long before the first row; that of the
     # oscillator is there.
-    questioned = {
-        min(fits, key=lambda law_fit: law_fit.aicc).law.name,
-        *(["oscillator"] if fits[0].law.name in SLOW_STARTS else []),
-    }
+    best = min(fits, key=lambda law_fit: law_fit.aicc).law.name
+    questioned = {best, "oscillator" if fits[0].law.name in SLOW_STARTS else best}
     for name in ("plateau", "start"):
-        every = [
-            alone[name],
-            *(
-                interval[name]
-                for law, interval in others.items()
-                if law in questioned or name == "plateau"
-            ),
-        ]
-        shared[name] = hull(every)
+        asked = others if name == "plateau" else others.keys() & questioned
+        shared[name] = hull([alone[name], *(others[law][name] for law in asked)])
     return alone | shared
 
 

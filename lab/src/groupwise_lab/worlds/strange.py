@@ -115,7 +115,6 @@ BATCHES = {
     "rare success, groups of eight": BatchDesign(lambda rng: right_or_wrong(rng, 5.0)),
     "very rare success": BatchDesign(lambda rng: right_or_wrong(rng, 6.5)),
     "nearly all solved": BatchDesign(lambda rng: right_or_wrong(rng, -5.0)),
-    "prompts that share most": BatchDesign(lambda rng: right_or_wrong(rng, 3.0, 4.0), 32),
     "normal rewards, groups of four": BatchDesign(graded, rollouts=4),
     "normal rewards": BatchDesign(graded),
     "unlike lengths": BatchDesign(lambda rng: graded(rng, 0.5)),
@@ -130,6 +129,7 @@ BATCHES = {
     "one prompt in fifty pays eightfold": BatchDesign(
         lambda rng: rarely_paid(graded(rng), rng, 8.0)
     ),
+    "prompts that share most": BatchDesign(lambda rng: right_or_wrong(rng, 3.0, 4.0), 32),
 }
 
 

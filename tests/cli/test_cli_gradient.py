@@ -270,7 +270,8 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(
     assert "prompts would show it" in answer["vp"]["status"]
     assert "does not differ from zero within its error" in shown(capsys, "components", "idle.json")
     planned = printed(capsys, "plan", "idle.json", "--budget", "64")
-    assert planned["status"].startswith("A group size of 4 is safe for a whole run")
+    assert planned["status"].startswith("No single group size is safe for a whole run")
+    assert "The group size of the smallest error cannot be estimated" in planned["status"]
     assert any("prompts would show it" in note for note in planned["notes"])
 
 

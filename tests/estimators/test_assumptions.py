@@ -123,7 +123,8 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
     assert (
-        f"{varying} of 64 prompts have groups with at least 2 rewards on each side"
+        f"{varying} of 64 prompts have groups with at least 2 rewards on each side that differ as "
+        "clearly as elsewhere"
     ) in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
     assert ("--groups N" in assumption.sentence) == (status is VIOLATED)
@@ -148,8 +149,44 @@ def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> 
     assert estimate.group_size.high == np.inf
     assert estimate.group_size.low == pytest.approx(1 + np.sqrt(2))
     plan = plan_from_components(estimate, Budget(512))
-    assert str(plan).startswith("A group size of 4 is safe for a whole run")
+    assert str(plan).startswith("No single group size is safe for a whole run")
     assert plan.safe_sizes == (4, 5)
+    assert "smallest error at" not in plan.status
+
+
+def test_where_vp_may_be_zero_the_best_size_has_no_upper_end_and_its_lower_is_that_of_vp() -> None:
+    """The ratio R/Vp takes both for normal: over worlds of right and wrong whose prompts share most
+    of their gradient it held .87 to .96 of the best sizes, so .92 to .98.
+    """
+    doubtful = 0
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        label, score = np.repeat(np.arange(32), SIZE), rng.normal(size=(32 * SIZE, WIDTH))
+        reward = (score[:, 0] + rng.normal(size=len(score)) > 1.5).astype(float)
+        made = components(reward, label, score_ND=score)
+        if made.vp.distinguishable or made.unseen.opens_vp:
+            continue
+        doubtful += 1
+        assert made.group_size.high == math.inf
+        assert made.group_size.low <= 1 + math.sqrt(made.r.value / made.vp.interval.high) + 1e-9
+    assert doubtful > 10
+
+
+@pytest.mark.parametrize(("noise", "differ"), [(0.003, False), (1.0, True)])
+def test_small_noise_makes_no_group_of_one_success_an_informative_one(
+    noise: float, differ: bool
+) -> None:
+    """Beside noise every group's rewards differ, and Vp was held in .53 to .82 of batches
+    without a note: its four rollouts cancel as they do without noise.
+    """
+    rng = np.random.default_rng(8)
+    reward_PG = np.zeros((64, SIZE))
+    reward_PG[:20, 0] = 1.0
+    reward_PG += noise * rng.normal(size=reward_PG.shape)
+    label = np.repeat(np.arange(64), SIZE)
+    estimate = components(reward_PG.ravel(), label, score_ND=rng.normal(size=(512, WIDTH)))
+    assert estimate.unseen.opens_vp == (not differ)
+    assert (estimate.unseen.informative > 40) == differ
 
 
 def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
@@ -217,9 +254,9 @@ def test_unlike_lengths_move_the_lower_end_of_the_best_size_and_rewards_of_heavy
     """
     unlike = of_lengths(0.5)
     label = np.repeat(np.arange(64), SIZE)
-    rng = np.random.default_rng(22)
+    rng = np.random.default_rng(25)
     score = rng.normal(size=(label.size, WIDTH))
-    heavy = components(rng.normal(size=label.size) ** 5, label, score_ND=score)
+    heavy = components(rng.normal(size=label.size) ** 3, label, score_ND=score)
     for made, lower in ((unlike, unlike.unseen.of_lengths), (heavy, 1.25)):
         vp, r = made.vp.value, made.r.value
         places = [QUANTITIES.index(name) for name in ("r", "vp")]
@@ -229,6 +266,8 @@ def test_unlike_lengths_move_the_lower_end_of_the_best_size_and_rewards_of_heavy
             1 + math.sqrt(getattr(ratio_interval(r, vp, covariance, by * quantile), end))
             for by, end in ((lower, "low"), (1.25, "high"))
         ]
+        if not made.vp.distinguishable:
+            ends = [max(ends[0], 1 + math.sqrt(2)), math.inf]
         assert (made.group_size.low, made.group_size.high) == pytest.approx(ends)
     assert unlike.unseen.of_lengths > 1.7
     assert heavy.unseen.of_lengths < 1.25 < heavy.unseen.widening

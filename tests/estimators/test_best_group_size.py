@@ -247,11 +247,29 @@ def test_the_interval_of_the_price_holds_what_leaving_out_each_prompt_tells() ->
     assert now.width > 1.05 * (redrawn[1] - redrawn[0])
 
 
-def test_the_size_of_the_next_update_has_its_least_error() -> None:
-    measured = sampled_components(prompts=512)
-    assert measured.vp.distinguishable
-    plan = plan_from_components(measured, Budget(1024))
-    assert plan.next_update == min(plan.curve, key=lambda point: point.mse).group_size
+@pytest.mark.parametrize("prompts", [16, 512])
+def test_the_size_of_the_next_update_has_its_interval_or_no_number(prompts: int) -> None:
+    measured = sampled_components(prompts=prompts)
+    assert measured.vp.distinguishable == (prompts == 512)
+    assert measured.status in plan_from_components(measured, Budget(1024)).status
+    assert ("cannot be estimated" in measured.status) == (prompts == 16)
+    costly = plan_from_components(measured, Budget(1024, prompt_cost=4))
+    assert measured.status not in costly.status  # that size is for prompts without a cost
+
+
+@pytest.mark.parametrize("share", [0.2, 0.6, 1.0, 1.8])
+def test_a_size_is_named_where_no_course_of_the_run_makes_it_cost_a_quarter(share: float) -> None:
+    """By every Vp from that of now to the ceiling; elsewhere sizes are given, and none is named."""
+    for vp in (0.0, 0.02, 0.2, 0.5):
+        plan = plan_group_size(vp, share, 1.0, Budget(512))
+        size = np.array([point.group_size for point in plan.curve])
+        cost = max(
+            float(error[size == plan.group_size][0] / error.min()) - 1
+            for vp_later in np.linspace(vp, 0.5, 60)
+            if (error := error_of(np.array([vp_later, share, 1.0]), size, Budget(512))).any()
+        )
+        assert plan.named == (cost <= 0.25)
+        assert plan.status.startswith("A group size of" if plan.named else "No single group size")
 
 
 def test_components_of_which_t_or_r_may_be_zero_give_no_plan() -> None:
@@ -287,7 +305,6 @@ def test_the_words_of_a_plan() -> None:
         "mse",
         "excess",
         "safe_sizes",
-        "next_update",
         "critical",
         "speed",
         "doubled",

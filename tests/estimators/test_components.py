@@ -592,7 +592,7 @@ def test_too_few_prompts_give_a_best_size_without_limits() -> None:
     estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R)[:2], two)
     assert (estimate.group_size.value, estimate.group_size.low, estimate.group_size.high) == (
         1 + np.sqrt(6.5 / 1.5),
-        1,
+        1 + np.sqrt(2),
         np.inf,
     )
     assert components_of_pseudo_values(pseudo_of(vp=-VP, r=R)[:2], two).group_size.value == np.inf

@@ -128,14 +128,14 @@ def test_a_plan_has_the_price_of_every_size() -> None:
             CurvePoint(16, 256, 1.5, 0.75),
         ),
         group_size=8,
-        next_update=4,
+        named=True,
         present=SimpleNamespace(group_size=8),
     )
     grid = tables.plan_grid(plan, [2, 4, 8])
     assert grid.head == ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     assert grid.rows == [
         ("2", "2,048", "100 %", "∞", ""),
-        ("4", "1,024", "0 %", "50 %", "smallest error now"),
+        ("4", "1,024", "0 %", "50 %", ""),
         ("8", "512", "25 %", "25 %", "safe, in use"),
     ]
     assert grid.best == 2

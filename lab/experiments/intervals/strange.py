@@ -4,15 +4,15 @@
     [--world FILE.py:NAME,...] [--curve FILE.py:NAME,...] [--drawn 40]
 
 The worlds are those of `groupwise_lab.worlds.strange`. Prompts: the 95 % intervals of Vp, T and R,
-of the best group size G*, of the speed that the size in use loses beside the one named, and the
-error of the one named over the least, on average; a batch is a draw. Curves: rows to come inside
-the 90 % band of a forecast from 10, 20, 40 and 60 % of 200 rows, with white noise of .02, .05 and
-.1 (slow noise where nothing else moves); a third of the rise of a logistic, and a fifth of the loss
-of a decline, stand by themselves. Heavy ball: the fitted oscillator, and the plateau where all laws
-compete, of 200 rows. Groups of runs: the difference of their late means. Prints for each half a row
-a world: of each interval how often it holds the truth, over all draws and over those without a
-note, and its median width over that of 95 % of the estimates (of rows: of the noise); writes the
-table `strange`.
+of the best group size G*, of the speed that the size in use loses beside the safe one, and the
+error of the one named, where one is, over the least, on average; a batch is a draw. Curves: rows to
+come inside the 90 % band of a forecast from 10, 20, 40 and 60 % of 200 rows, with white noise of
+.02, .05 and .1 (slow noise where nothing else moves); a third of the rise of a logistic, and a
+fifth of the loss of a decline, stand by themselves. Heavy ball: the fitted oscillator, and the
+plateau where all laws compete, of 200 rows. Groups of runs: the difference of their late means. The
+half that a world is in is drawn from its name alone. Prints a row a world as soon as it is scored:
+of each interval how often it holds the truth, over all draws and over those without a note, and its
+median width over that of 95 % of the estimates (of rows: of the noise); writes the table `strange`.
 
 `--world` and `--curve` take functions of your own instead, `--drawn` so many batches that the seed
 draws; none writes. Both are functions of a NumPy generator. A world returns a batch: scores (N, D),
@@ -28,8 +28,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.random import Generator
@@ -83,23 +84,19 @@ def draw_batch(rng: Generator, number: int) -> str:
             )
         return right_or_wrong(rng, 12 * share - 6)
 
-    name = (
-        f"{number}: bonus {bonus:.1f}, lengths {share:.2f}"
-        if number % 2
-        else f"{number}: difficulty {12 * share - 6:.1f}"
-    )
+    kind = f"bonus {bonus:.1f}, lengths" if number % 2 else "difficulty"
+    name = f"{number}: {kind} {share:.2f}"
     prompts, rollouts = (int(rng.choice(some)) for some in ([16, 32, 64, 128], [4, 6, 8, 16]))
     BATCHES[name] = BatchDesign(make, prompts, rollouts)
     return name
 
 
-def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 0.0) -> Row:
-    """What draws come to; the ideal width is that of the estimates where it is not told."""
+def row_of(world: str, interval: str, held: list[IntervalTrial]) -> Row:
+    """What draws come to; the ideal width is that of the estimates."""
     value, low, high = np.transpose([(part.value, part.low, part.high) for part, _, _ in held])
     covered = np.array([part.covers(truth) for part, truth, _ in held])
     noted = np.array([note for *_, note in held])
-    if not ideal:
-        ideal = float(np.diff(np.quantile(value[np.isfinite(value)], [0.025, 0.975]))[0])
+    ideal = float(np.diff(np.quantile(value[np.isfinite(value)], [0.025, 0.975]))[0])
     return {
         "world": world,
         "interval": interval,
@@ -114,17 +111,7 @@ def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 
 def own(place: str) -> Drawing:
     """The function of a stranger's file."""
     path, _, name = place.rpartition(":")
-    try:
-        function: Drawing = runpy.run_path(path)[name]
-        function(np.random.default_rng(0))
-    except Exception as error:  # noqa: BLE001 - of a stranger's code
-        print(
-            f"expected FILE.py:NAME of a function of a generator, got {place!r} ({error!r}): name "
-            "one as in my.py:draw",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-    return function
+    return cast("Drawing", runpy.run_path(path)[name])
 
 
 def world_of(name: str) -> tuple[tuple[float, ...], Drawing]:
@@ -173,11 +160,12 @@ def of_prompts(name: str, draws: int, seed: int) -> Rows:
             both = error[[present - 2, plan.group_size - 2]]
             assert plan.present is not None
             held["price"].append((plan.present.now, float(speed_lost(*both, gradient)), note))
-            excess.append(both[1] / error.min())
+            if plan.named:
+                excess.append(both[1] / error.min())
     rows = [row_of(name, interval, of) for interval, of in held.items()]
-    named: Row = {"interval": "named size", "draws": len(excess), "covered": np.nan}
-    mean = float(np.mean(excess)) if excess else np.nan
-    return [*rows, rows[0] | named | {"silent": np.nan, "width": mean}]
+    cost = float(np.mean(excess)) if excess else np.nan
+    named: Row = {"interval": "named size", "draws": len(excess), "width": cost}
+    return [*rows, rows[0] | dict.fromkeys(["covered", "silent"], np.nan) | named]
 
 
 def runs_of(name: str, draws: int, seed: int) -> Iterator[tuple[Float, Float, float]]:
@@ -248,9 +236,7 @@ def of_groups(name: str, draws: int, seed: int) -> Rows:
 def jobs(worlds: str, curves: str, drawn: int, seed: int) -> Iterator[tuple[Scoring, str]]:
     """What is to be scored."""
     for score, places in ((of_prompts, worlds), (of_curves, curves)):
-        for place in filter(None, places.split(",")):
-            own(place)
-            yield score, place
+        yield from ((score, place) for place in places.split(",") if place)
     rng = np.random.default_rng([seed, 1])
     yield from ((of_prompts, draw_batch(rng, number)) for number in range(drawn))
     if not (worlds or curves or drawn):
@@ -262,26 +248,33 @@ def jobs(worlds: str, curves: str, drawn: int, seed: int) -> Iterator[tuple[Scor
 def main() -> None:
     """Score all of them."""
     given = arguments(__doc__, replicates=500, processes=2, seed=2026, world="", curve="", drawn=0)
-    work = list(jobs(given.world, given.curve, given.drawn, given.seed))
     own_ones = given.world or given.curve or given.drawn
+    work = list(jobs(given.world, given.curve, given.drawn, given.seed))
+    half_of = {name: HALVES[1] if own_ones else half(name) for _, name in work}
+    work.sort(key=lambda job: half_of[job[1]], reverse=True)
+    rows: Rows = []
     with ProcessPoolExecutor(given.processes) as pool:
         made = [pool.submit(score, name, given.replicates, given.seed) for score, name in work]
-        rows = [
-            {"half": HALVES[1] if own_ones else half(name)} | row
-            for (_, name), job in zip(work, made, strict=True)
-            for row in job.result()
-        ]
-    of_half: dict[str, dict[str, Rows]] = {part: defaultdict(list) for part in HALVES}
-    for row in rows:
-        of_half[row["half"]][row["world"]].append(row)
-    for part, worlds in of_half.items():
-        lines = [
-            [name, f"{of[0]['noted']:.0%}", ", ".join(map(in_words, of))]
-            for name, of in worlds.items()
-        ]
-        if lines:
-            header = "world | noted | interval: held/without a note/width"
-            print_table(f"Worlds that rules are {part}", header, lines)
+        for (_, name), job in zip(work, made, strict=True):
+            try:
+                scored = job.result()
+            except Exception as error:  # of a stranger's code
+                if not own_ones:
+                    raise
+                print(
+                    f"expected FILE.py:NAME of a function of a generator, got {name!r} "
+                    f"({' '.join(repr(error).split())}): name one as in my.py:draw",
+                    file=sys.stderr,
+                )
+                sys.exit(2)
+            part = half_of[name]
+            if not rows or rows[-1]["half"] != part:
+                header = "world | noted | interval: held/without a note/width"
+                print_table(f"Worlds that rules are {part}", header, ())
+            rows += [{"half": part} | row for row in scored]
+            for world, (first, *more) in groupby(scored, key=lambda row: row["world"]):
+                words = ", ".join(map(in_words, [first, *more]))
+                print(f"| {world} | {first['noted']:.0%} | {words} |", flush=True)
     if not own_ones:
         results_of(__file__).write("strange", rows, digits=4)
 

@@ -67,7 +67,7 @@ def prediction(
             "real": estimate.group_size.value,
             "low": estimate.group_size.low,
             "high": estimate.group_size.high,
-            "planned": plan.next_update,
+            "planned": min(plan.curve, key=lambda point: point.mse).group_size,
         }
         rows.append(
             row

@@ -48,10 +48,8 @@ class GroupSizeEvidence(Plain):
     @property
     def said(self) -> Words:
         """What it comes to, in sentences."""
-        if self.plan:
-            return (self.plan.status,)
-        if self.components:
-            return (self.components.status,)
+        if measured := self.plan or self.components:
+            return (measured.status,)
         return (self.rewards.status, self.rewards.batch.said) if self.rewards else ()
 
     def as_dict(self) -> JsonObject:

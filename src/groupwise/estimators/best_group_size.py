@@ -33,6 +33,7 @@ _STEPS_A_DOUBLING = 16
 _LARGEST = 2_000_000
 _DRAWS = 2000
 _AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
+_SURE = 0.25  # excess above which no single size is named
 _DRAWN = QUANTITIES.index("gradient_norm2") + 1
 _SIMULATED = tuple(table_rows("estimators/price_of_group_size.tsv"))
 
@@ -143,7 +144,6 @@ class GroupSizePlan(Said):
         mse: mean squared error of the gradient with them.
         excess: its largest excess of error over the best size, over all that Vp may come to.
         safe_sizes: smallest and largest G of about the least excess.
-        next_update: the G of least error of the next update.
         critical: rollouts a step at which noise equals signal, $N_c$; None where |g|^2 is unknown.
         speed: of an update over one without noise, $N/(N + N_c)$; None likewise.
         doubled: speed of an update with twice the rollouts over that with these; None likewise.
@@ -160,7 +160,6 @@ class GroupSizePlan(Said):
     mse: float
     excess: float
     safe_sizes: tuple[int, int]
-    next_update: int
     critical: Interval | None
     speed: Interval | None
     doubled: float | None
@@ -183,10 +182,15 @@ class GroupSizePlan(Said):
         return " ".join(_sentences(self))
 
     @property
+    def named(self) -> bool:
+        """Whether the size is within 25 % of the best, however the run goes on."""
+        return self.excess <= _SURE
+
+    @property
     def shown_sizes(self) -> list[int]:
         """The group sizes that a short table shows: powers of two, and those it speaks of."""
-        spoken = {self.group_size, self.next_update, *self.safe_sizes}
-        spoken |= {self.present.group_size} if self.present else set()
+        spoken = {self.group_size, *self.safe_sizes}
+        spoken |= {self.present.group_size if self.present else 2}
         powers = {2**k for k in range(1, max(64, 8 * self.group_size).bit_length())}
         return sorted((spoken | powers) & {point.group_size for point in self.curve})
 
@@ -276,17 +280,16 @@ def plan_from_components(
         True
     """
     for estimate in (components.t, components.r):
-        if not (estimate.distinguishable and estimate.value > 0):
+        if not estimate.distinguishable:
             raise InsufficientDataError(
                 f"expected T and R above zero, got a value that {components.prompts:,} prompts "
                 "cannot separate from zero: measure more prompts"
             )
     norm2 = components.gradient_norm2
-    low = 0.0 if components.unseen.opens_vp else components.vp.interval.low
     return _plan(
         _PlanQuestion(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
-            max(low, 0.0),
+            max(components.vp.interval.low, 0.0),
             budget,
             present,
             norm2.interval,
@@ -326,8 +329,8 @@ def worst_excess(
     its ceiling: the two ends suffice, as a line over a concave function is quasi-convex.
     """
     low = max(low, 0.0)
-    ends = np.array([low, max(ceiling(r, gradient_norm2), low)])
-    error = error_of(np.stack([ends, np.full(2, t), np.full(2, r)], axis=1), size, budget)
+    ends = low, max(ceiling(r, gradient_norm2), low)
+    error = error_of(np.array([[vp, t, r] for vp in ends]), size, budget)
     least = error.min(axis=1, keepdims=True)
     ratio = np.divide(error, least, out=np.where(error > 0, np.inf, 1.0), where=least > 0)
     return np.asarray(ratio.max(axis=0) - 1)
@@ -397,7 +400,6 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
     _, t, r, norm2 = question.values.tolist()
     error = question.error(size)
     excess = worst_excess(question.low, t, r, size, budget, gradient_norm2=question.surely)
-    best = int(size[error.argmin()])
     # What uses the budget up comes before what leaves a rest.
     whole = np.isclose(budget.spent(size), budget.amount)
     safe = safe_sizes(excess, size)
@@ -423,7 +425,6 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
         mse=least,
         excess=float(excess[place]),
         safe_sizes=(int(safe[0]), int(safe[-1])),
-        next_update=best,
         budget=budget,
         curve=tuple(
             CurvePoint(*row)
@@ -496,15 +497,18 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
 
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
+    what = f"A group size of {plan.group_size} is safe for a whole run"
+    if not plan.named:
+        safest = " to ".join(map(str, dict.fromkeys(plan.safe_sizes)))
+        what = f"No single group size is safe for a whole run, and the safest is {safest}"
     yield (
-        f"A group size of {plan.group_size} is safe for a whole run: however much prompts' "
-        "gradients come to differ, the error of an update stays within "
-        f"{percent(round(plan.excess, 6))} of that of the best size. "
-        f"{plan.budget.amount:,.10g} {plan.budget.unit} then give "
-        f"{plan.group_size} rollouts of each of {count(plan.prompts, 'prompt')}"
-        f"{plan.budget.left(plan.group_size)}. The next "
-        f"update has its smallest error at a group size of {plan.next_update:,}."
+        f"{what}: however much prompts' gradients come to differ, the error of an update with "
+        f"{plan.group_size} stays within {percent(round(plan.excess, 6))} of that of the best "
+        f"size. {plan.budget.amount:,.10g} {plan.budget.unit} then give {plan.group_size} rollouts "
+        f"of each of {count(plan.prompts, 'prompt')}{plan.budget.left(plan.group_size)}."
     )
+    if plan.components and not plan.budget.prompt_cost:
+        yield plan.components.status
     if plan.present and plan.present.group_size != plan.group_size:
         yield _price_in_words(plan, plan.present)
     yield "No rule gives the best group size of a run in advance."

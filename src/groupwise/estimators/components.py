@@ -64,6 +64,7 @@ with the tails of these.
 # groups with two rewards or more on either side; with fewer the intervals held Vp in 0 to 98 % of
 # cases, with so many in 94 % over eight worlds and in 89 % at least
 FEWEST_INFORMATIVE = 4
+_PART_OF_MOST = 0.01  # of the largest group's, below which a group tells of nothing but small noise
 _BLOCKS = 8  # of neighbours that resemble each other
 _LIKENESS = {"value": "mean reward", "score_norm2": "score length"}  # by which they do
 _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
@@ -191,8 +192,19 @@ class Unseen:
     @property
     def opens_vp(self) -> bool:
         """Whether nothing bounds Vp but R/2: then no size is the best."""
-        informative = np.count_nonzero(self.moment_B["within_gradient_norm2"])
-        return bool(informative < FEWEST_INFORMATIVE) or math.isinf(self.widening)
+        return self.informative < FEWEST_INFORMATIVE or math.isinf(self.widening)
+
+    @property
+    def informative(self) -> int:
+        """Groups that tell of |g(x)|^2: at least a hundredth of what one may whose rewards differ
+        most, each from all others. In one that differs but for small noise in a single reward, the
+        four rollouts of |g(x)|^2 nearly cancel.
+        """
+        part_B = self.moment_B
+        told_B = np.abs(part_B["within_gradient_norm2"])
+        most_B = np.maximum(part_B["reward_variance"] * part_B["score_norm2"], 1 / LARGEST)
+        least = _PART_OF_MOST * most_B.max() * (told_B / most_B).max()
+        return int(np.count_nonzero(told_B > least))
 
     @property
     def widening(self) -> float:
@@ -278,15 +290,15 @@ def rewards_of_light_tails(sample: Unseen) -> Tested:
     )
 
 
-def informative_groups(moment_P: Columns, prompts: int) -> Tested:
+def informative_groups(sample: Unseen) -> Tested:
     """Whether enough groups have two successes and two failures, or rewards that all differ: with
     fewer on either side the four rollouts of |g(x)|^2 cancel.
     """
-    informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = (
-        f"{informative:,} of {prompts:,} prompts have groups with at least 2 rewards on each side"
+        f"{sample.informative:,} of {sample.prompts:,} prompts have groups with at least 2 rewards "
+        "on each side that differ as clearly as elsewhere"
     )
-    if informative >= FEWEST_INFORMATIVE:
+    if sample.informative >= FEWEST_INFORMATIVE:
         return HOLDS, f"{measured}."
     return VIOLATED, (
         f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
@@ -475,7 +487,7 @@ class Components(Said):
             "independent prompts": independent_prompts(sample.moment_B, self.prompts),
             "scores of similar norm": scores_of_like_length(sample),
             "rewards without heavy tails": rewards_of_light_tails(sample),
-            "enough informative groups": informative_groups(sample.moment_B, self.prompts),
+            "enough informative groups": informative_groups(sample),
         }
         return assumptions(judged)[not self.zero_mean :]
 
@@ -488,11 +500,6 @@ class Components(Said):
     def independent_BC(self) -> Float:  # noqa: N802
         """What each independent block of prompts says."""
         return independent_rows(self.unseen)
-
-    @property
-    def vp_is_open(self) -> bool:
-        """Whether nothing bounds Vp but R/2: then no size is the best."""
-        return self.unseen.opens_vp
 
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
@@ -511,11 +518,7 @@ class Components(Said):
         """The group size of least error of the next update, with free prompts and exact division,
         1 + sqrt(R/Vp), through the interval of the ratio.
         """
-        vp, r = self.vp.value, self.r.value
-        if self.prompts < 3 or self.vp_is_open:
-            least = 1.0 if self.prompts < 3 else 1 + math.sqrt(2)  # Vp is at most R/2
-            size = math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp)
-            return Interval(size, min(least, size), math.inf, self.level)
+        vp, r = self.vp.value, max(self.r.value, 0.0)
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
         unseen, covariance = self.unseen, self.covariance_CC[np.ix_([2, 0], [2, 0])]  # of R and Vp
         quantile = _widening(unseen.size) * self.quantile(relative)
@@ -525,7 +528,11 @@ class Components(Said):
             ratio_interval(r, vp, covariance, factor * quantile, level=self.level)
             for factor in (max(unseen.of_lengths, wide), wide)
         )
-        value, low, high = (1 + math.sqrt(end) for end in (upper.value, lower.low, upper.high))
+        ends = [upper.value, lower.low, upper.high]
+        if not self.vp.distinguishable:  # its own interval allows for skewness, and for R/2 at most
+            least = max(2.0, min(r / max(self.vp.interval.high, 1 / LARGEST), lower.low))
+            ends[1:] = min(least, upper.value), math.inf
+        value, low, high = (1 + math.sqrt(end) for end in ends)
         return Interval(value, low, high, self.level)
 
     @property
@@ -534,7 +541,7 @@ class Components(Said):
         interval = self.group_size
         upper = f"{interval.high:.3g}" if math.isfinite(interval.high) else "no upper limit"
         span = f"{interval.low:.3g} to {upper}"
-        if not (self.vp.distinguishable and math.isfinite(interval.value)):
+        if not self.vp.distinguishable:
             left = (
                 f"; the data allow {span} ({percent(interval.level)})"
                 if interval.low > 2  # the smallest group that has a baseline of its own

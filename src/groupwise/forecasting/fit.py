@@ -19,16 +19,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, floats, moving_mean
+from groupwise.arrays import Float, moving_mean
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
     MAY_HIDE,
-    PRIOR,
     NoiseShape,
     Observations,
     correlations,
     observe,
+    usable_rows,
 )
 from groupwise.forecasting.profile import (
     LawFit,
@@ -129,8 +129,8 @@ def _fit_verdict(
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", math.nan)
-    message, notes = outcome.sentence.format(**numbers), tuple(_notes(observations, fits))
-    return Verdict(outcome, message, change, notes)
+    message = outcome.sentence.format(**numbers)
+    return Verdict(outcome, message, change, tuple(_notes(observations, fits)))
 
 
 def _broken(
@@ -229,10 +229,12 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> Words:
 
 def doubtful(observations: Observations, best: LawFit) -> bool:
     """Whether a series may be a smoothed one, and its noise is smooth enough for that to matter: in
-    a long one, as slow as the log.
+    a long one, as slow as the log, or an echo with no noise of rows beside it.
     """
-    short = observations.rows in MAY_HIDE and best.noise.best_shape.neighbour >= 0.65
-    return observations.smoothing_doubt and (short or wanders(best, observations))
+    shape = best.noise.best_shape
+    short = observations.rows in MAY_HIDE and shape.neighbour >= 0.65
+    bare = shape.slow_MM is not None and shape.share == _ECHOES[-1]
+    return observations.smoothing_doubt and (short or bare or wanders(best, observations))
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
@@ -343,6 +345,8 @@ def wanders(fit: LawFit, observations: Observations) -> bool:
     return correlation_time > max(observations.span / 8, 8 * shape.gap)
 
 
+# Share of an echo in the variance: together they weigh what all other noise does.
+_ECHOES = (0.2, 0.5, 0.8, 0.95, 0.995)
 # Pieces of a series, and groups of them that are left out of a fit by turns.
 _PIECES, _GROUPS = 20, 5
 
@@ -394,9 +398,7 @@ def fit(
         raise InvalidArgumentError(f"the argument healthy has to be 'up' or 'any'; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
-    time, value = floats(time_T), floats(value_T)
-    keep = np.isfinite(time) & np.isfinite(value)
-    time, value = time[keep], value[keep]
+    time, value, _ = usable_rows(time_T, value_T)
     if observations.still:
         return _still(observations, time, value, level)
     judged = judged_fits(observations, laws, level=level, healthy=healthy)
@@ -434,30 +436,35 @@ def judged_fits(
         fits = ranked(
             fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
         )
-    if (first := fits[0]).law.name == "oscillator":
-        # Its noise may be that of the updates, which it answers with swings of its own: together
-        # these echoes weigh what slow noise of another kind weighs beside white.
-        slow_MM = echo(observations.time_M, *(first.values[name] for name in first.law.shapes))
-        near = float(np.diagonal(slow_MM, 1).sum() / np.trace(slow_MM))
-        echoes = tuple(
-            NoiseShape(near, share, prior=PRIOR[1] / 4, slow_MM=slow_MM)
-            for share in (0.2, 0.5, 0.8, 0.95)
-        )
-        again = fit_law(replace(observations, echoes=echoes), first.law)
-        fits[0] = replace(again, aicc=first.aicc)  # compared with other laws without them
+    for law_fit in (fits[0], *close_laws(fits, INERTIA)):
+        if law_fit.law.name == "oscillator":
+            fits[fits.index(law_fit)] = shocked(observations, law_fit)
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
     if doubtful(observations, fits[0]):
         parameters = {
-            name: Interval(interval.value, -np.inf, np.inf, level)
+            name: replace(interval, low=-np.inf, high=np.inf)
             for name, interval in parameters.items()
         }
     verdict = _fit_verdict(
         observations, fits, parameters, healthy=healthy if len(laws) > 1 else "any"
     )
     return JudgedFits(fits, parameters, verdict, widening)
+
+
+def shocked(observations: Observations, first: LawFit) -> LawFit:
+    """An oscillator whose noise may be that of its updates, which it answers with swings of its
+    own; compared with other laws without them.
+    """
+    half = min(observations.gap, 1.0) / 2  # the recursion is at rest half an update before time 0
+    slow_MM = echo(observations.time_M + half, *(first.values[name] for name in first.law.shapes))
+    near = float(np.diagonal(slow_MM, 1).sum() / np.trace(slow_MM))
+    echoes = tuple(
+        NoiseShape(near, share, prior=1 / len(_ECHOES), slow_MM=slow_MM) for share in _ECHOES
+    )
+    return replace(fit_law(replace(observations, echoes=echoes), first.law), aicc=first.aicc)
 
 
 def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:
@@ -494,20 +501,11 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
     }
     # What a law of a slow start calls its start lies long before the first row; that of the
     # oscillator is there.
-    questioned = {
-        min(fits, key=lambda law_fit: law_fit.aicc).law.name,
-        *(["oscillator"] if fits[0].law.name in SLOW_STARTS else []),
-    }
+    best = min(fits, key=lambda law_fit: law_fit.aicc).law.name
+    questioned = {best, "oscillator" if fits[0].law.name in SLOW_STARTS else best}
     for name in ("plateau", "start"):
-        every = [
-            alone[name],
-            *(
-                interval[name]
-                for law, interval in others.items()
-                if law in questioned or name == "plateau"
-            ),
-        ]
-        shared[name] = hull(every)
+        asked = others if name == "plateau" else others.keys() & questioned
+        shared[name] = hull([alone[name], *(others[law][name] for law in asked)])
     return alone | shared
 
 

@@ -72,10 +72,6 @@ class NoiseShape:
     # covariance of the slow part where it is not AR(1)
     slow_MM: Float | None = None
 
-    def after(self, distance: Float) -> Float:
-        """Correlation of the AR(1) part over a distance in time."""
-        return self.correlation ** (distance / self.gap)
-
     @property
     def neighbour(self) -> float:
         """Correlation of the whole noise of one row with the next."""
@@ -483,7 +479,7 @@ def observe(
         raise InvalidArgumentError(
             f"a series is averaged over at least one row; got a smoothing of {smoothing}"
         )
-    time, value, variance = _usable_rows(time_T, value_T, variance_T)
+    time, value, variance = usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
     rows, spacing, gaps = time.size, 1.0, np.diff(time)
     raw = smoothing is not None or window != 1 or np.ptp(gaps) > 1e-9 * gaps[0]
@@ -539,8 +535,8 @@ def rate_clock(time_T: Float, rate_T: Float | None, at_S: Float) -> Float:
     return np.asarray(time_T[0] + unit * np.interp(at_S, time, clock))
 
 
-def _usable_rows(
-    time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None
+def usable_rows(
+    time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None = None
 ) -> tuple[Float, Float, Float | None]:
     """The rows whose time and value are known, and their sampling variances."""
     time, value = floats(time_T), floats(value_T)

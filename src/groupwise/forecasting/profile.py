@@ -57,11 +57,6 @@ class Gram:
         """Of the basis with the values."""
         return self.inner[:-2, -1]
 
-    @property
-    def one_one(self) -> float:
-        """Of the constant with itself."""
-        return float(self.inner[-2, -2])
-
 
 def gram(
     observations: Observations, basis: tuple[Float, Float], centred_M: Float, shape: NoiseShape
@@ -94,7 +89,7 @@ def solved(products: Gram, decay: Float) -> Surface:
     """Solve for plateau and start under each of a list of decays."""
     a, b = decay @ products.inner[:-2, -2], decay @ products.with_value
     c = np.vecdot(decay @ products.basis, decay)
-    s, (y, square) = max(products.one_one, 1e-300), products.inner[-2:, -1]
+    s, (y, square) = max(products.inner[-2, -2], 1e-300), products.inner[-2:, -1]
     determinant = s * c - a * a
     # A decay that is over before the first row, or that is as good as constant, says nothing about
     # both ends.
@@ -254,7 +249,7 @@ def linearised(products: Gram, whole: Box, point: Point) -> tuple[Float, Point]:
     ones = np.ones(nodes.size)
     linear = np.stack([ones, decay])
     with_basis = linear @ products.basis
-    normal = with_basis @ linear.T + 1e-12 * products.one_one * np.eye(2)
+    normal = with_basis @ linear.T + 1e-12 * products.inner[-2, -2] * np.eye(2)
     level, drop = np.linalg.solve(normal, linear @ products.with_value)
     columns = np.concatenate(
         [np.stack([1 - decay, decay]), drop * (shapes_by_search(whole, point).T @ slopes)]

@@ -141,8 +141,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     """Return group sizes with their prompts, and their error over the best one's."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     least = min(point.mse for point in plan.curve)
-    words = {plan.next_update: ["smallest error now"]}
-    words.setdefault(plan.group_size, []).append("safe")
+    words = {plan.group_size: ["safe" if plan.named else "safest"]}
     if plan.present is not None:
         words.setdefault(plan.present.group_size, []).append("in use")
     rows = [

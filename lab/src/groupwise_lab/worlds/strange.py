@@ -28,10 +28,12 @@ def half(world: str) -> str:
 NoiseDraw = Callable[[tuple[int, int]], Float]
 
 
-def right_or_wrong(rng: Generator, difficulty: float = 0.0) -> BanditWorld:
-    """Rewards of 0 and 1, whose mean falls as the difficulty rises."""
+def right_or_wrong(rng: Generator, difficulty: float = 0.0, shared: float = 0.0) -> BanditWorld:
+    """Rewards of 0 and 1, whose mean falls as the difficulty rises; prompts may share features."""
     length_P = np.exp(0.3 * rng.standard_normal(PROMPTS))
     feature_PAD = length_P[:, None, None] * rng.standard_normal((PROMPTS, ARMS, WIDTH))
+    if shared:
+        feature_PAD += shared * rng.standard_normal((ARMS, WIDTH))
     parameter_D, wanted_D = rng.standard_normal((2, WIDTH)) / np.sqrt(WIDTH)
     merit_PA = 2 * feature_PAD @ wanted_D + rng.standard_normal((PROMPTS, ARMS))
     merit_PA -= difficulty + rng.standard_normal((PROMPTS, 1))
@@ -127,6 +129,7 @@ BATCHES = {
     "one prompt in fifty pays eightfold": BatchDesign(
         lambda rng: rarely_paid(graded(rng), rng, 8.0)
     ),
+    "prompts that share most": BatchDesign(lambda rng: right_or_wrong(rng, 3.0, 4.0), 32),
 }
 
 
@@ -220,6 +223,8 @@ BALLS = {
     "swinging, noise that lasts": HeavyBall(0.02, 0.02, memory=0.8),
     "swinging, smoothed": HeavyBall(0.02, 0.02, smoothing=20),
     "swinging, shocks": HeavyBall(0.02, 0.02, shock=0.002),
+    "swinging, strong shocks": HeavyBall(0.02, 0.02, shock=0.006),
+    "slow, shocks": HeavyBall(0.004, 0.02, shock=0.001),
     "sluggish": HeavyBall(0.001, 0.02),
     "sluggish, noise that lasts": HeavyBall(0.001, 0.02, memory=0.8),
 }

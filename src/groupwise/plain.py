@@ -19,20 +19,21 @@ FORMER_STATES = {"watch": "warning"}  # words of schema 1, accepted where a stat
 class Plain:
     """A result that shows itself as plain data.
 
-    `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another
-    key (dots lead to attributes of attributes), "*name" the keys of an attribute beside its own.
-    Without it, every field of the dataclass is shown, behind the properties that `MORE` names.
+    `KEYS` lists what is shown, in order and between blanks: "name" an attribute, "key=name" an
+    attribute under another key (dots lead to attributes of attributes), "*name" the keys of an
+    attribute beside its own. Without it, every field of the dataclass is shown, behind the
+    properties that `MORE` names.
     """
 
     __slots__ = ()
-    KEYS: ClassVar[tuple[str, ...]] = ()
-    MORE: ClassVar[tuple[str, ...]] = ()
+    KEYS: ClassVar[str] = ""
+    MORE: ClassVar[str] = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         shown: dict[str, Any] = {}
         fields_of = getattr(type(self), "__dataclass_fields__", ())
-        for entry in self.KEYS or (*self.MORE, *fields_of):
+        for entry in self.KEYS.split() or (*self.MORE.split(), *fields_of):
             key, _, name = entry.partition("=")
             if key.startswith("*"):
                 shown |= plain(attrgetter(key[1:])(self))

@@ -261,7 +261,7 @@ def test_swings_that_last_are_told_from_noise() -> None:
 
 def test_a_high_r_squared_shows_no_inertia() -> None:
     """Policy gradient of two arms without momentum, started at p = .05: the oscillator explains
-    it all the same, with a second time.
+    it all the same, with a second time; the fit says that it is not to be identified.
     """
     theta, value = math.log(0.05 / 0.95), []
     for _ in range(400):
@@ -270,7 +270,8 @@ def test_a_high_r_squared_shows_no_inertia() -> None:
         theta += 0.2 * p * (1 - p)
     noisy = np.array(value) + 0.005 * np.random.default_rng(1).standard_normal(400)
     fitted = fit(np.arange(400.0), noisy, law="oscillator")
-    assert fitted.r_squared > 0.96
+    assert fitted.r_squared > 0.95
+    assert fitted.status == "not_identifiable"
     assert (
         fitted.parameters["tau2"].value > 10
     )  # without momentum there is no second time constant beyond an update

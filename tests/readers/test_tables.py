@@ -523,6 +523,13 @@ class TestJson:
 
 
 class TestJsonLines:
+    def test_a_column_of_rows_that_are_left_out_alone_is_none(self, tmp_path: Path) -> None:
+        """The mean over an epoch, in a row without a step, was a column of nothing but NaN."""
+        rows = [{"step": n, "reward": n / 9, "kl": np.nan} for n in range(1, 9)]
+        lines = [json.dumps(row) for row in [*rows, {"epoch": 1, "avg_advantage": 1e-9}]]
+        (tmp_path / "log.jsonl").write_text("\n".join(lines))
+        assert run_record(tmp_path / "log.jsonl").metrics() == ("reward", "kl")
+
     def test_damaged_lines_are_counted(self, tmp_path: Path) -> None:
         good = [json.dumps({"step": step, "reward": step}) for step in (1, 3, 4)]
         record = opened(

@@ -299,6 +299,28 @@ def test_what_a_line_says_once_is_no_metric_and_what_has_a_reward_takes_no_other
     assert record.metrics() == ("reward",)
 
 
+SAMPLES = {  # what one completion earned, among the lines of a step
+    "a sample": "step {at} | reward={reward} | loss=0.1\n\n--- Sample (step {at}) ---\nBest completion (reward=1.0):\n   42",
+    "a completion": "Step {at}: Sampled 8 prompts\n  K=1, Reward=0.080, Completion: M: e2e4\nRewards: min=0.000, max=1.000, mean={reward}, std=0.41\n[Sample 1] Reward: 0.600\nLoss: 0.1",
+}
+
+
+@each_case("row", SAMPLES.values())
+def test_what_a_quoted_completion_earned_is_no_reward_of_its_step(row: str, tmp_path: Path) -> None:
+    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
+    assert rewards(record) == REWARDS
+    assert record.values(record.column("loss")).tolist() == [0.1] * 24
+
+
+def test_statistics_behind_a_label_are_of_what_it_names(tmp_path: Path) -> None:
+    row = "Step {at} | Rewards: mean={reward}, std=0.2 | loss=0.1"
+    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
+    assert rewards(record) == REWARDS
+    two = "Step {at} | Rewards: mean={reward} | Lengths: mean=9.5 | loss=0.1"  # of which is one?
+    with pytest.raises(UnreadableRunError):
+        printed(tmp_path, lambda at: two.format(at=at, reward=REWARDS[at]))
+
+
 TURNS = {  # rows that nothing numbers, over several lines
     "a block": "INFO:grpo:policy_loss: 0.1\nINFO:grpo:mean_reward: {reward}\nINFO:grpo:kl: 0.1",
     "a line and a dictionary": "avg_reward: {reward}, avg_kl: 0.1\ntrain:160 - {{'policy_loss': 0.1}}",

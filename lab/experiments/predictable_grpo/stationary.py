@@ -95,7 +95,7 @@ def temperature_over_stiffness(
 class GroupSizeTest(Plain):
     """Fluctuations at several group sizes against 1/G and against the exact law."""
 
-    KEYS = ("exponent", "expected_exponent", "status")
+    KEYS = "exponent expected_exponent status"
 
     exponent: Interval  # b of variance ~ G^-b, with its interval
     status: str  # a sentence

@@ -274,17 +274,8 @@ class ComparedRun(Plain):
     """One run of a comparison."""
 
     KEYS = (
-        "name",
-        "state=judgement.state",
-        "headline=judgement.headline",
-        "since_step=judgement.since_step",
-        "rows",
-        "last_step",
-        "ends_at",
-        "left_out",
-        "level",
-        "speed",
-        "held",
+        "name state=judgement.state headline=judgement.headline since_step=judgement.since_step "
+        "rows last_step ends_at left_out level speed held"
     )
 
     name: str  # as its log calls it
@@ -311,7 +302,7 @@ class ComparedRun(Plain):
 class ComparedGroup(Plain):
     """Runs of one setting in a comparison."""
 
-    KEYS = ("name", "runs")
+    KEYS = "name runs"
 
     name: str  # what they are called
     runs: tuple[ComparedRun, ...]  # all of them
@@ -641,18 +632,9 @@ class RunComparison(Said):
     """
 
     KEYS = (
-        "answer=sentence",
-        "metric",
-        "level=comparison.level",
-        "late_from=comparison.late_from",
-        "late_to=comparison.late_to",
-        "reach=comparison.reach",
-        "bounds=comparison.bounds",
-        "groups",
-        "seed_noise=comparison.seed_noise",
-        "comparisons",
-        "notes",
-        "separates",
+        "answer=sentence metric level=comparison.level late_from=comparison.late_from "
+        "late_to=comparison.late_to reach=comparison.reach bounds=comparison.bounds groups "
+        "seed_noise=comparison.seed_noise comparisons notes separates"
     )
 
     metric: str

@@ -116,12 +116,8 @@ class Outlook(Said):
     """A forecast on the clock of the log."""
 
     KEYS = (
-        "status=result.status",
-        "message=result.message",
-        "level=result.level",
-        "forecast=rows",
-        "expected_gain=gain",
-        "plateau",
+        "status=result.status message=result.message level=result.level forecast=rows "
+        "expected_gain=gain plateau"
     )
 
     result: Forecast  # with times in updates

@@ -46,7 +46,7 @@ _FAILED = (State.FAILING, State.FAILED, Learning.FLAT, Learning.FALLING)
 class Separation(Plain):
     """A setting of which no run that learnt shares a value with one that did not."""
 
-    MORE = ("sentence",)
+    MORE = "sentence"
 
     setting: str
     learnt: int  # runs
@@ -254,7 +254,7 @@ class Judge:
 class Fleet(Plain):
     """How many runs stand."""
 
-    MORE = ("counts", "separates")
+    MORE = "counts separates"
 
     runs: tuple[FleetRow, ...]  # worst first
 

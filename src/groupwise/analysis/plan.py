@@ -36,7 +36,7 @@ _SAFE = 4
 class GroupSizeEvidence(Plain):
     """The section on the group size."""
 
-    KEYS = ("components", "plan", "rewards_alone=rewards", "provenance", "notes")
+    KEYS = "components plan rewards_alone=rewards provenance notes"
 
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
@@ -178,7 +178,7 @@ def size_named(judged: Judgement) -> str:
 class StepBatch(Plain):
     """What one logged step is made of; None is unknown."""
 
-    MORE = ("completions", "said")
+    MORE = "completions said"
 
     prompts: int | None  # of a step
     group_size: int | None  # rollouts of a prompt
@@ -219,7 +219,7 @@ class StepBatch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "dynamic_sampling", "bought")
+    MORE = "status dynamic_sampling bought"
 
     batch: StepBatch  # of one step
     zero_variance: (

@@ -38,7 +38,7 @@ LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's
 class RunReplay(Said):
     """A run replayed, or what rewards alone say of it."""
 
-    MORE = ("status",)
+    MORE = "status"
 
     replay: Replay | None  # None without rollouts
     spent: Cost | None  # by the whole run

@@ -166,13 +166,7 @@ class StabilityEvidence(Plain):
     """The section on stability."""
 
     KEYS = (
-        "verdict",
-        "said=conclusion",
-        "doubts",
-        "asked=unknown_settings",
-        "swing",
-        "learning_rate",
-        "notes=all_notes",
+        "verdict said=conclusion doubts asked=unknown_settings swing learning_rate notes=all_notes"
     )
 
     mode: Stability | None = None  # where the mode that the reward shows stands, or None
@@ -326,13 +320,8 @@ class RunStability(Said):
     """How far a run is from instability, and how it was found out."""
 
     KEYS = (
-        "*evidence",
-        "run",
-        "metric=fitted.metric",
-        "law=fitted.fit.law",
-        "optimizer",
-        "importance_ratio=setting.lag.importance_ratio",
-        "kl_term=setting.lag.kl_term",
+        "*evidence run metric=fitted.metric law=fitted.fit.law optimizer "
+        "importance_ratio=setting.lag.importance_ratio kl_term=setting.lag.kl_term"
     )
 
     evidence: StabilityEvidence

@@ -479,24 +479,9 @@ class Summary(Plain):
     """Everything that a report says of one run."""
 
     KEYS = (
-        "run=name",
-        "metric=fitted.metric",
-        "quantity=fitted.quantity",
-        "judgement",
-        "screen",
-        "steps",
-        "fit=fitted",
-        "forecast=fitted.outlook",
-        "charts",
-        "group_size",
-        "stability",
-        "rollouts",
-        "prompts",
-        "settings",
-        "unknown_settings",
-        "columns=meanings",
-        "notes",
-        "sources",
+        "run=name metric=fitted.metric quantity=fitted.quantity judgement screen steps "
+        "fit=fitted forecast=fitted.outlook charts group_size stability rollouts prompts "
+        "settings unknown_settings columns=meanings notes sources"
     )
 
     name: str  # of the run, cleaned

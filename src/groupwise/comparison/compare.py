@@ -55,7 +55,7 @@ def nothing(level: float = 0.95) -> Interval:
 class Measured(Plain):
     """One quantity of one run."""
 
-    KEYS = ("*interval", "step_error", "problem")
+    KEYS = "*interval step_error problem"
     # the value, with what the noise of its steps leaves open; a time is infinite where the level is
     # not held by the end
     interval: Interval
@@ -85,7 +85,7 @@ def missing(problem: str, *, level: float = 0.95) -> Measured:
 class SeedNoise(Plain):
     """How much runs of one setting differ by their seeds, beyond the noise of their steps."""
 
-    KEYS = ("deviation", "freedom", "step_deviation")
+    KEYS = "deviation freedom step_deviation"
     deviation: Interval  # standard deviation of the runs' true values, with its interval
     freedom: int  # degrees of freedom that it rests on; 0 where every group has one run
     # variance of the measured values within the groups, seeds and steps together; nan without

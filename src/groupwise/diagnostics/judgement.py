@@ -396,7 +396,7 @@ class Sign(Plain):
         usual: the same over many rows before; None where that is `before`.
     """
 
-    KEYS = ("signal", "step", "before", "after")
+    KEYS = "signal step before after"
 
     signal: str
     step: int
@@ -433,7 +433,7 @@ class Cause(Plain):
         moves: quantities whose move speaks for it.
     """
 
-    KEYS = ("certainty", "names", "log")
+    KEYS = "certainty names log"
 
     certainty: Certainty = Certainty.NONE
     names: Words = ()
@@ -486,7 +486,7 @@ class Cost(Plain):
     missing: str = ""  # why GPU-hours or money were asked for and are not known
     asked: bool = field(default=True, compare=False)  # for them, by who gave GPUs or their price
 
-    KEYS = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
+    KEYS = "steps rollouts seconds tokens gpu_hours money"
 
     @property
     def parts(self) -> Words:
@@ -539,7 +539,7 @@ class Finding(Plain):
         ('groups_of_one', 'none', 'No sign of a problem in the settings and advantages.')
     """
 
-    KEYS = ("check", "status", "step", "value", "limit", "message")
+    KEYS = "check status step value limit message"
 
     status: Status
     message: str
@@ -661,22 +661,8 @@ class Judgement(Said):
     """
 
     KEYS = (
-        "state",
-        "headline",
-        "since_step",
-        "first_sign",
-        "then",
-        "cause",
-        "learning",
-        "do",
-        "actions",
-        "cost",
-        "spent",
-        "to_come",
-        "not_logged",
-        "checks",
-        "notes",
-        "environments",
+        "state headline since_step first_sign then cause learning do actions cost spent to_come "
+        "not_logged checks notes environments"
     )
 
     run: str

@@ -32,7 +32,7 @@ _FOREIGN = 2.0
 class EffectiveForce(Plain):
     """The force per update that a fitted curve has."""
 
-    KEYS = ("force", "told_by=parameter", "too_fast")
+    KEYS = "force told_by=parameter too_fast"
 
     force: Interval  # a
     parameter: str  # the fitted quantity it comes from
@@ -217,7 +217,7 @@ CHANCE = 1e-3
 class LastingSwing(Plain):
     """Whether the last rows of a log swing to and fro at one frequency."""
 
-    MORE = ("lasts",)
+    MORE = "lasts"
 
     amplitude: float  # of the strongest frequency, reward units
     period: float  # of it, in rows

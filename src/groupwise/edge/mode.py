@@ -249,21 +249,9 @@ class Stability(Plain):
     """
 
     KEYS = (
-        "stable",
-        "threshold",
-        "rule_threshold",
-        "margin",
-        "max_learning_rate",
-        "max_refresh_interval",
-        "max_refresh_status",
-        "force",
-        "lag",
-        "refresh_interval",
-        "momentum",
-        "bounds",
-        "deciding=open_settings",
-        "status",
-        "notes",
+        "stable threshold rule_threshold margin max_learning_rate max_refresh_interval "
+        "max_refresh_status force lag refresh_interval momentum bounds deciding=open_settings "
+        "status notes"
     )
 
     force: float  # learning rate x stiffness, a

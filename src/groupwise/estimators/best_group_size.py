@@ -170,7 +170,7 @@ class GroupSizePlan(Said):
     components: Components | None
     notes: Words
 
-    MORE = ("status",)
+    MORE = "status"
 
     def __str__(self) -> str:
         """The safe size, in a sentence."""

@@ -342,7 +342,7 @@ _ROUNDING = 1e-14
 class Estimate(Plain):
     """One estimated quantity."""
 
-    KEYS = ("*interval", "standard_error", "n", "meaning", "status")
+    KEYS = "*interval standard_error n meaning status"
 
     symbol: str  # its short name
     meaning: str  # what it is, in words
@@ -408,19 +408,8 @@ class Components(Said):
     """
 
     KEYS = (
-        "vp",
-        "t",
-        "r",
-        "gradient_norm2",
-        "*others",
-        "group_size",
-        "prompts",
-        "rollouts",
-        "left_out",
-        "method",
-        "zero_mean",
-        "status",
-        "notes",
+        "vp t r gradient_norm2 *others group_size prompts rollouts left_out method zero_mean "
+        "status notes"
     )
 
     vp: Estimate

@@ -42,7 +42,7 @@ _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta 
 class ZeroVarianceShare(Plain):
     """The share of groups with equal rewards throughout, at one group size."""
 
-    KEYS = ("group_size", "*share", "extrapolated", "gained")
+    KEYS = "group_size *share extrapolated gained"
 
     group_size: int  # G
     share: Interval  # with its interval
@@ -57,7 +57,7 @@ class ZeroVarianceShare(Plain):
 class ZeroVarianceOutlook(Plain):
     """The share of zero-variance groups at the size in use and at larger ones."""
 
-    MORE = ("status",)
+    MORE = "status"
 
     group_size: int  # in use
     groups: int  # that were seen; rows where the number of groups a row is not known

@@ -206,17 +206,8 @@ class FitResult(Said):
     """
 
     KEYS = (
-        "n",
-        "law",
-        "status",
-        "message",
-        "parameters",
-        "r_squared",
-        "r_squared_explainable",
-        "candidates",
-        "noise",
-        "change_time",
-        "notes",
+        "n law status message parameters r_squared r_squared_explainable candidates noise "
+        "change_time notes"
     )
     law: str
     outcome: FitOutcome

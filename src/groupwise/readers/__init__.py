@@ -529,7 +529,8 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
     ]
     rewarded = [log for log, names in heads.items() if "reward" in map(quantity_named, names)]
     if len(rewarded) == 1:
-        parts += [log for log, names in heads.items() if names.isdisjoint(heads[rewarded[0]])]
+        own = heads[rewarded[0]]
+        parts += [log for log, names in heads.items() if not any(map(quantity_named, names & own))]
     return [log for log in logs if log not in parts]
 
 

@@ -729,8 +729,8 @@ _STEP, _TRAIN_STEP, _OTHER_STEP, _BRACES, _CHAINED_ALONE = forms(
 _PAIR, _MOMENTS, _CHAINED, _NESTED, _ALONE = forms("pair moments chained nested alone")
 _KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
 _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
-_KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING = forms(
-    "known reward updated mean label setting"
+_KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING, _STATISTICS, _STATISTIC = forms(
+    "known reward updated mean label setting statistics statistic"
 )
 _UNITS = {"": 1.0, "%": 100.0, "k": 1e-3}
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
@@ -747,7 +747,7 @@ _EVALUATION_BEHIND = re.compile(
 )
 _SELDOM = 0.2  # share of the steps that has a name on lines without a step, at most: it is chance
 _QUOTED = re.compile(
-    rf"(?i)\W*(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?"
+    rf"(?i)\W{{0,9}}(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?"
     r"\W{0,3}[:=]\s*(?![-+.\d])"
 )
 _RECURS = 20  # rows of one form, from which on they are counted
@@ -800,6 +800,8 @@ class PrintedConsole(Console):
         line = bare(sender_of(line)[1] if "pid=" in line else line)
         if "σ=" in line or "td" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
+        if "ean" in line and len(of := _STATISTICS.findall(line)) == 1:
+            line = _STATISTIC.sub(rf" {of[0]} \1=", line)
         if "| " in line or line[:5] == "INFO:":
             line = _PLACE.sub("", line)
         for text in self._without_bars(line) if "%|" in line else [line]:
@@ -947,10 +949,13 @@ class PrintedConsole(Console):
         """Read a line without a step: a setting before the first, what is listed below one, or
         the evaluation after a row.
         """
-        self._quoted |= _QUOTED.match(line) is not None
+        quotes = _QUOTED.search if self._block else _QUOTED.match
+        self._quoted |= quotes(line) is not None
         if self._block:
             pairs = self._nested(line) or self._cells_of(line)
-            self._block |= {} if set(pairs) & set(self._block) else pairs
+            earned = self._quoted and any(map(_REWARD.search, pairs))
+            aside = earned and not any(map(_MEAN.search, pairs))
+            self._block |= {} if aside or set(pairs) & set(self._block) else pairs
         elif not self.store.count or self._by_epoch >= 0:
             self._counted_row(line)
             for name, value in _SETTING.findall(line):

@@ -754,7 +754,10 @@ def _reduced(
     averaged: dict[str, int] = {}
     repeated: set[int] = set()
     for name, rows, values in columns:
-        good = (place[rows] >= 0) & ~np.isnan(values)
+        here = place[rows] >= 0
+        if not here.any():
+            continue  # it is of rows that were left out alone
+        good = here & ~np.isnan(values)
         where, value = place[rows][good], values[good]
         filled = reduced[name] = np.full(length, np.nan)
         filled[where] = value  # the last one stays

@@ -75,7 +75,7 @@ class TriedRun:
 class ScoredRun(Plain):
     """One run with its score from one share of it."""
 
-    KEYS: ClassVar = ("run=name", "cluster", "*result")
+    KEYS: ClassVar = "run=name cluster *result"
 
     name: str  # of the run, cleaned
     cluster: str  # of the runs that depend on each other

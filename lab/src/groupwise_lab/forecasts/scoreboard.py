@@ -39,7 +39,7 @@ class Pooled(Plain):
 class ShareSummary(Plain):
     """All runs seen to one share."""
 
-    KEYS = ("share", "runs", "clusters", "*whole", "thirds")
+    KEYS = "share runs clusters *whole thirds"
 
     share: float
     runs: int
@@ -52,7 +52,7 @@ class ShareSummary(Plain):
 class BacktestSummary(Plain):
     """Backtests of many runs together."""
 
-    KEYS = ("runs", "clusters", "*whole", "best_simple", "shares")
+    KEYS = "runs clusters *whole best_simple shares"
 
     runs: int  # runs and shares that were scored
     clusters: int

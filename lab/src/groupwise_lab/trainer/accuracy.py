@@ -44,7 +44,7 @@ class Answers:
 class Score(Plain):
     """A mean over problems with its clustered standard error."""
 
-    KEYS: ClassVar = ("*interval", "standard_error=error", "clusters")
+    KEYS: ClassVar = "*interval standard_error=error clusters"
 
     interval: Interval  # the mean and its interval
     error: float  # standard error; NaN for a single cluster
@@ -55,7 +55,7 @@ class Score(Plain):
 class PairedComparison(Plain):
     """One model against another on the same problems."""
 
-    KEYS: ClassVar = ("benchmark", "*difference", "standard_error=error", "better", "worse", "same")
+    KEYS: ClassVar = "benchmark *difference standard_error=error better worse same"
 
     benchmark: str  # its name
     difference: Interval  # mean of second minus first, with its interval

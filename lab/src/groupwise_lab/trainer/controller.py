@@ -76,7 +76,7 @@ class RunningComponents(Plain):
     Source: derived here.
     """
 
-    KEYS: ClassVar = ("weight", "weight2", "total=total_C", "spread=spread_CC")
+    KEYS: ClassVar = "weight weight2 total=total_C spread=spread_CC"
 
     weight: float  # $W = \sum_m w_m P_m$
     weight2: float  # $\sum_m w_m^2 P_m$

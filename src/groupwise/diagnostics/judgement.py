@@ -56,7 +56,9 @@ class Fact(StrEnum):
     # what entropy, length and the held-out reward did as the reward fell, and who fails since
     BEHAVIOUR_CHANGED = "entropy or length changed with the reward"
     BEHAVIOUR_STEPPED = "entropy or length stepped a little with the reward"
-    BEHAVIOUR_UNCHANGED = "neither entropy nor length changed with the reward"
+    BEHAVIOUR_UNCHANGED = (
+        "entropy and length, where logged, moved no more as the reward fell than before"
+    )
     HELD_OUT_DROPPED = "the held-out reward dropped with the reward"
     HELD_OUT_STAYED = "the held-out reward did not drop half as much as the reward"
     PROMPTS_FAIL = "all completions of some prompts fail"

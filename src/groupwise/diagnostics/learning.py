@@ -65,9 +65,6 @@ _GAIN, _LITTLE = 2.0, 0.5
 # The part of what it gained in all that a reward which stands cannot have gained since, by the
 # upper limit: noise alone hides as much.
 _PART = 0.5
-# And the part below which, where none is certain, the later rows of a run that has ended are told
-# to have gained none.
-_SMALL_PART = 0.2
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
 # standard errors by which it fell back from the best of its stretches, 4 % and 0.5 % by chance.
 _WASTED, _FELL, _FELL_SURELY = 0.85, 2.6, 3.4
@@ -366,7 +363,7 @@ def _since_its_gain(
         (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
     )
     if not still or since is None:
-        rose = evidence.ended and stood(half, _GAIN, _SMALL_PART)
+        rose = evidence.ended and stood(half, _GAIN, math.inf)
         return (Learning.ROSE, level.step_at(half)) if rose else (Learning.LEARNING, None)
     row = _arrived(level, since)
     fell = _fell_back(evidence, level, row)

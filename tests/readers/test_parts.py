@@ -98,7 +98,8 @@ def test_of_tables_without_a_common_name_the_one_with_the_reward_is_read(tmp_pat
     assert record.steps["reward"].to_list() == REWARD
     assert record.notes[-1].endswith(": log.txt, updates.jsonl, val_metrics.jsonl")
     assert len(runs_below(tmp_path)) == 1
-    rolled: dict[str, Any] = {"reward": REWARD, "reward_std": KL, "memory_gb": KL}
+    rolled: dict[str, Any] = {"reward": REWARD, "reward_std": KL, "response_length": STEPS}
+    rolled["memory_gb"] = KL
     lines(tmp_path / "rollouts.jsonl", **rolled)
     lines(tmp_path / "updates.jsonl", kl=KL, memory_gb=KL)  # which tells no quantity
     assert run_record(tmp_path).steps["reward"].to_list() == REWARD

@@ -523,6 +523,19 @@ class TestJson:
 
 
 class TestJsonLines:
+    def test_series_of_x_and_y_by_title_are_a_table(self, tmp_path: Path) -> None:
+        """As ClearML gives a task's scalars; of two tasks it is not one run."""
+        step = list(range(1, 9))
+        series = {"reward": {"name": "reward", "x": step, "y": [n / 9 for n in step]}}
+        series["kl"] = {"name": "kl", "x": step, "y": [0.1] * 8}
+        (tmp_path / "scalars.json").write_text(json.dumps({"train": series}))
+        record = run_record(tmp_path / "scalars.json")
+        assert record.steps["step"].to_list() == step
+        assert record.metrics() == ("reward", "kl")
+        (tmp_path / "scalars.json").write_text(json.dumps({"task a": series, "task b": series}))
+        with pytest.raises(UnreadableRunError):
+            run_record(tmp_path / "scalars.json")
+
     def test_a_column_of_rows_that_are_left_out_alone_is_none(self, tmp_path: Path) -> None:
         """The mean over an epoch, in a row without a step, was a column of nothing but NaN."""
         rows = [{"step": n, "reward": n / 9, "kl": np.nan} for n in range(1, 9)]

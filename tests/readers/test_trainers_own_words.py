@@ -321,9 +321,27 @@ def test_statistics_behind_a_label_are_of_what_it_names(tmp_path: Path) -> None:
         printed(tmp_path, lambda at: two.format(at=at, reward=REWARDS[at]))
 
 
+@each_case(
+    ("head", "size"),
+    [
+        ("INFO -   rollout_n                : 8", 8),
+        ('  "group_size": 8,', 8),
+        ("k_samples: 8", 8),
+        ("group: 8 people", None),
+    ],
+)
+def test_a_group_size_above_the_rows_is_a_setting(
+    head: str, size: int | None, tmp_path: Path
+) -> None:
+    rows = [f"Step {at} | reward: {reward} | loss: 0.1" for at, reward in enumerate(REWARDS)]
+    (tmp_path / "run.log").write_text("\n".join([head, *rows]))
+    assert run_record(tmp_path / "run.log").config.value("group_size") == size
+
+
 TURNS = {  # rows that nothing numbers, over several lines
     "a block": "INFO:grpo:policy_loss: 0.1\nINFO:grpo:mean_reward: {reward}\nINFO:grpo:kl: 0.1",
     "a line and a dictionary": "avg_reward: {reward}, avg_kl: 0.1\ntrain:160 - {{'policy_loss': 0.1}}",
+    "quoted numbers": "INFO - Completed steps {at}: {{'rl/reward': '{reward}', 'loss': '0.1', 'kl': '0.1'}}",
     "a box and a bar": "╭─ Rollout ─╮\n│ Avg Reward: {reward} kl: 0.1 │\n╰──╯\n  Loss: 0.1 ━━━━ 8/8",
 }
 

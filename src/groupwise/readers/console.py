@@ -748,7 +748,7 @@ _EVALUATION_BEHIND = re.compile(
 _SELDOM = 0.2  # share of the steps that has a name on lines without a step, at most: it is chance
 _QUOTED = re.compile(
     rf"(?i)\W{{0,9}}(?:{'|'.join(vocabulary('prompt') + vocabulary('completion'))})s?"
-    r"\W{0,3}[:=]\s*(?![-+.\d])"
+    r"\W{0,3}[:=](?!\s*[-+.\d])"
 )
 _RECURS = 20  # rows of one form, from which on they are counted
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
@@ -1194,11 +1194,8 @@ def _in_braces(line: str) -> Numbers:
     """Return the names and numbers of a Python dictionary on a line."""
     start = _BRACES.search(line)
     row = parse_row(line[start.start() : line.rfind("}") + 1]) if start else None
-    return {
-        str(key): float(value)
-        for key, value in (row or {}).items()
-        if isinstance(value, int | float)
-    }
+    numbers = {str(key): number_of(str(value)) for key, value in (row or {}).items()}
+    return {name: number for name, number in numbers.items() if number is not None}
 
 
 def _cells(line: str) -> Numbers:

@@ -766,7 +766,7 @@ def _points(value: Any) -> dict[float, float]:
     """
     if isinstance(value, dict):
         columns = {key: cells for key, inner in value.items() if (cells := _column(inner))}
-        steps = next((columns.pop(key) for key in STEP_KEYS if key in columns), [])
+        steps = next((columns.pop(key) for key in (*STEP_KEYS, "x") if key in columns), [])
         value = [
             list(pair)
             for key, cells in columns.items()

@@ -135,7 +135,7 @@ def pooled(draw: Drawing) -> tuple[float, ...]:
         moment = moment + made.moment_PC.mean(axis=0)
     gradient = float((total @ total - square) / (BATCHES_OF_TRUTH * (BATCHES_OF_TRUTH - 1)))
     within, t, r = (moment / BATCHES_OF_TRUTH)[:3].tolist()
-    return max(within - gradient, 0.0), t, r, gradient
+    return max(within - gradient, 1e-12), t, r, gradient
 
 
 def of_prompts(name: str, draws: int, seed: int) -> Rows:
@@ -252,7 +252,7 @@ def main() -> None:
     work = list(jobs(given.world, given.curve, given.drawn, given.seed))
     half_of = {name: HALVES[1] if own_ones else half(name) for _, name in work}
     work.sort(key=lambda job: half_of[job[1]], reverse=True)
-    rows: Rows = []
+    failed, rows = 0, Rows()
     with ProcessPoolExecutor(given.processes) as pool:
         made = [pool.submit(score, name, given.replicates, given.seed) for score, name in work]
         for (_, name), job in zip(work, made, strict=True):
@@ -266,7 +266,8 @@ def main() -> None:
                     f"({' '.join(repr(error).split())}): name one as in my.py:draw",
                     file=sys.stderr,
                 )
-                sys.exit(2)
+                failed = 2
+                continue
             part = half_of[name]
             if not rows or rows[-1]["half"] != part:
                 header = "world | noted | interval: held/without a note/width"
@@ -275,6 +276,8 @@ def main() -> None:
             for world, (first, *more) in groupby(scored, key=lambda row: row["world"]):
                 words = ", ".join(map(in_words, [first, *more]))
                 print(f"| {world} | {first['noted']:.0%} | {words} |", flush=True)
+    if failed:
+        sys.exit(failed)
     if not own_ones:
         results_of(__file__).write("strange", rows, digits=4)
 

@@ -263,14 +263,15 @@ class RunPlan(Said):
         outlook = self.zero_variance
         if outlook is None:
             return self.missing + self.bought
-        larger = outlook.shares[1]
+        now, larger = outlook.now, outlook.shares[1]
         drawn = self.dynamic_sampling
         needs = f"needs {ranged(drawn)} groups per mixed group" if drawn else "finds no mixed group"
         return (
-            "No group size follows from rewards alone. Of the latest groups of "
-            f"{outlook.group_size}, {percent(1 - outlook.now.value)} are mixed, of "
-            f"{larger.group_size} about {percent(1 - larger.share.value)} would be, and dynamic "
-            f"sampling {needs}.{self.bought}"
+            "Rewards alone do not give the best group size. Of the latest groups of "
+            f"{outlook.group_size}, {percent(1 - now.value)} ({percent(1 - now.high)} to "
+            f"{percent(1 - now.low)}) are mixed, of {larger.group_size} about "
+            f"{percent(1 - larger.share.value)} would be, and dynamic sampling "
+            f"{needs}.{self.bought}"
         )
 
     def __str__(self) -> str:

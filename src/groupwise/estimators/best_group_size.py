@@ -524,12 +524,13 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     if now.value < 0:
         ends = f" ({percent(-now.high)} to {percent(-now.low)})" if ends else ""
         today = f"the current group size {size} is {percent(-now.value)} faster at present{ends}"
+    factor = number(present.rate_factor)
+    move = f" From {size} to {plan.group_size}, multiply the learning rate by {factor}."
     return (
         f"Compared with {plan.group_size}, {today}. However much prompts' gradients differ later, "
         f"it loses at most {percent(max(present.at_most, 0.0))}, or twice that near the largest "
         f"stable learning rate. Simulated runs with similar numbers lost "
-        f"{share_ranged(simulated)}. From {size} to "
-        f"{plan.group_size}, multiply the learning rate by {number(present.rate_factor)}."
+        f"{share_ranged(simulated)}.{move * plan.named}"
     )
 
 

@@ -313,6 +313,8 @@ def test_what_a_quoted_completion_earned_is_no_reward_of_its_step(row: str, tmp_
 
 
 def test_statistics_behind_a_label_are_of_what_it_names(tmp_path: Path) -> None:
+    row = "Step {at} | Raw rewards - mean: {reward}, std: 0.2 | loss=0.1"
+    assert rewards(printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))) == REWARDS
     row = "Step {at} | Rewards: mean={reward}, std=0.2 | loss=0.1"
     record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
     assert rewards(record) == REWARDS
@@ -336,6 +338,18 @@ def test_a_group_size_above_the_rows_is_a_setting(
     rows = [f"Step {at} | reward: {reward} | loss: 0.1" for at, reward in enumerate(REWARDS)]
     (tmp_path / "run.log").write_text("\n".join([head, *rows]))
     assert run_record(tmp_path / "run.log").config.value("group_size") == size
+
+
+def test_settings_as_json_may_stand_above_the_rows(tmp_path: Path) -> None:
+    rows = [f"Step {at} | reward: {reward} | loss: 0.1" for at, reward in enumerate(REWARDS)]
+    text = json.dumps({"algorithm": {"group_size": 16}}, indent=2) + "\n"
+    (tmp_path / "run.log").write_text(text + "\n".join(rows))
+    record = run_record(tmp_path / "run.log")
+    assert rewards(record) == REWARDS
+    assert record.config.value("group_size") == 16
+    (tmp_path / "run.log").write_text(text)  # alone it is no log
+    with pytest.raises(UnreadableRunError):
+        run_record(tmp_path / "run.log")
 
 
 TURNS = {  # rows that nothing numbers, over several lines

@@ -1217,7 +1217,9 @@ def sniff_printed(seen: Peek) -> float:
     """Return the confidence that the file holds printed rows with a step and a reward, a score
     or a loss.
     """
-    if seen.text.startswith("{") or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
+    settings = "\n}\n" in seen.text  # printed before the rows
+    object_first = seen.text.startswith("{") and not settings
+    if object_first or seen.path.suffix.lower() in (*_STRUCTURED, ".md"):
         return 0.0
     console = PrintedConsole()
     console.take(lines_of(seen.text)[:_SCAN_LINES])

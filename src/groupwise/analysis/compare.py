@@ -446,7 +446,10 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     if not any(group.failed for group in groups):
         return highest, _apart(groups, comparison)
     single = all(len(group.runs) == 1 for group in groups)
-    return ("With one seed per setting, no run can be called the best.",) if single else (highest,)
+    if single:
+        return ("With one seed per setting, no run can be called the best.",)
+    doubt = " With one seed it cannot be called the best."
+    return (highest + doubt * (len(best.runs) == 1),)
 
 
 def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:

@@ -290,8 +290,8 @@ ADAM = (
     "/ root of the second moment, which is treated as constant."
 )
 ADAM_RATE = (
-    "With Adam a log does not show the largest stable learning rate. The margin is an "
-    "approximation of how much the current learning rate can grow."
+    "With Adam a log does not show the largest stable learning rate, and the margin gives no room "
+    "to raise it: the second moment changes with the rate."
 )
 HALF_FORCE = (
     "If the reward is at its own maximum and no KL term holds it back, it relaxes twice as fast "

@@ -178,3 +178,24 @@ def test_folders_of_the_same_metrics_are_runs(tmp_path: Path) -> None:
     with pytest.raises(GroupwiseError):
         run_record(tmp_path)
     assert run_record(tmp_path / "metrics" / "small").steps["reward"].to_list() == REWARD
+
+
+@pytest.mark.parametrize("beside", ["", "plots/x.csv"])
+def test_a_single_table_of_a_metric_is_a_log_and_beside_one_it_is_named(
+    tmp_path: Path, beside: str
+) -> None:
+    """A table named after its column, alone or in a folder of metrics beside a log."""
+    table(tmp_path / ("log.csv" if beside else "reward.csv"), "step,reward", STEPS, REWARD)
+    if beside:
+        (tmp_path / beside).parent.mkdir()
+        table(tmp_path / beside, "step,x", STEPS, KL)
+    record = run_record(tmp_path)
+    assert record.steps["reward"].to_list() == REWARD
+    assert any("plots/x.csv" in note for note in record.notes) == bool(beside)
+
+
+def test_runs_by_name_that_are_points_stay_runs(tmp_path: Path) -> None:
+    points = {"steps": STEPS, "values": REWARD}
+    (tmp_path / "runs.json").write_text(json.dumps({"run_a": points, "run_b": points}))
+    with pytest.raises(UnreadableRunError, match="holds 2 runs"):
+        run_record(tmp_path / "runs.json")

@@ -139,7 +139,7 @@ class Opening:
         """Open one run; "-" is what standard input hands over."""
         from groupwise.readers import run_record
 
-        if str(path) != "-":
+        if str(path) != "-" or sys.stdin is None:
             return run_record(path, **self.asked)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "stdin")

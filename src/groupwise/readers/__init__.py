@@ -525,7 +525,7 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
     parts = [
         log
         for log in prints
-        if 2 * len(keys.intersection(_NAME.findall(peek(log).text))) > max(len(keys), 5)
+        if 2 * len(keys.intersection(_NAME.findall(peek(log).text))) > max(len(keys), 3)
     ]
     rewarded = [log for log, names in heads.items() if "reward" in map(quantity_named, names)]
     if len(rewarded) == 1:

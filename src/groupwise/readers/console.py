@@ -732,6 +732,7 @@ _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place
 _KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING, _STATISTICS, _STATISTIC = forms(
     "known reward updated mean label setting statistics statistic"
 )
+_OF_SAMPLE = next(forms("of_sample"))
 _UNITS = {"": 1.0, "%": 100.0, "k": 1e-3}
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word
@@ -949,13 +950,13 @@ class PrintedConsole(Console):
         """Read a line without a step: a setting before the first, what is listed below one, or
         the evaluation after a row.
         """
-        quotes = _QUOTED.search if self._block else _QUOTED.match
-        self._quoted |= quotes(line) is not None
+        self._quoted |= _QUOTED.match(line) is not None
         if self._block:
             pairs = self._nested(line) or self._cells_of(line)
-            earned = self._quoted and any(map(_REWARD.search, pairs))
-            aside = earned and not any(map(_MEAN.search, pairs))
-            self._block |= {} if aside or set(pairs) & set(self._block) else pairs
+            if _QUOTED.search(line) or _OF_SAMPLE.match(line):  # what one completion earned
+                several = any(map(_MEAN.search, pairs))
+                pairs = {key: pairs[key] for key in pairs if several or not _REWARD.search(key)}
+            self._block |= {} if set(pairs) & set(self._block) else pairs
         elif not self.store.count or self._by_epoch >= 0:
             self._counted_row(line)
             for name, value in _SETTING.findall(line):

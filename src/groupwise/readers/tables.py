@@ -840,7 +840,9 @@ def _runs_by_name(whole: JsonView) -> list[JsonObject]:
     """Return the runs of an object, or of one inside it, that holds each under its name: its
     rows, or an object with its log.
     """
-    for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
+    inside = [whole, *(value for value in whole.values() if isinstance(value, dict))]
+    of_metrics = any(quantity_named(key) for inner in inside for key in inner)
+    for inner in inside:
         named = {
             key: {"rows": value} if _is_rows(value) and not _points(value) else value
             for key, value in inner.items()
@@ -848,7 +850,8 @@ def _runs_by_name(whole: JsonView) -> list[JsonObject]:
         runs = [
             {"name": key, **value}
             for key, value in named.items()
-            if isinstance(value, dict) and not _points(value) and _inner_logs(value)
+            if isinstance(value, dict) and _inner_logs(value)
+            if not (of_metrics and _points(value))
         ]
         heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
         if (
@@ -968,9 +971,11 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
 
 def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
-    place = next((event[key] for key in _PLACES if event.get(key) is not None), None)
-    match = LAST_NUMBER.search(place) if isinstance(place, str) else None
-    return float(match[1]) if match else place if isinstance(place, float) else None
+    for place in map(event.get, _PLACES):
+        match = LAST_NUMBER.search(place) if isinstance(place, str) else None
+        if match or isinstance(place, float):
+            return float(match[1]) if match else place
+    return None
 
 
 def _row_of_event(event: JsonView, step: float) -> JsonObject:
@@ -1016,7 +1021,8 @@ def metric_files(folder: Path) -> dict[str, Path]:
         if home.name in vocabulary("folder_of_metrics")
         for file in islice(home.rglob("*.[ct]sv"), _MOST_FILES)
     ]
-    home, names = os.path.commonpath(files or [folder]), dict[str, Path]()
+    homes, names = [file.parent for file in files], dict[str, Path]()
+    home = os.path.commonpath(homes or [folder])
     for file in sorted(files):
         with suppress(GroupwiseError):  # empty so far
             if not _values_of(file, first_lines(peek(file), 3)):

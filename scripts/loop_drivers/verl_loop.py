@@ -1,5 +1,5 @@
-"""verl's own loop on a processor, ended and resumed: its record, files and printed output beside
-what verl's own file logger and its dump of rollouts hold.
+"""verl's own loop on a processor, ended and resumed: its record and its printed output beside what
+verl's own file logger holds.
 
     python verl_loop.py FOLDER
 
@@ -15,21 +15,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from loggers import OF_VERL
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "scripts" / "verl_cpu" / "train.py"
 STEPS = 8  # of the first run; the second does two more
-KEYS = {
+KEYS = OF_VERL | {
     "reward": "critic/score/mean",
-    "entropy": "actor/entropy",
-    "kl": "actor/kl_loss",
     "policy_change": "actor/ppo_kl",
     "sampler_mismatch": "rollout_corr/kl",
-    "completion_length": "response_length/mean",
-    "truncated_share": "response_length/clip_ratio",
-    "clip_ratio": "actor/pg_clipfrac",
-    "gradient_norm": "actor/grad_norm",
-    "loss": "actor/pg_loss",
-    "learning_rate": "actor/lr",
 }
 
 

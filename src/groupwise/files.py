@@ -8,6 +8,7 @@ import re
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,10 +24,15 @@ def table_rows(table: str | Path) -> Iterator[dict[str, str]]:
     yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
 
 
-def forms(names: str) -> Iterator[re.Pattern[str]]:
-    """Return the patterns of these names in the table of forms of text that readers look for."""
-    patterns = {row["name"]: row["pattern"] for row in table_rows("readers/lines.tsv")}
-    return map(re.compile, map(patterns.__getitem__, names.split()))
+@cache
+def _patterns(table: str) -> dict[str, str]:
+    """Return the patterns of a table of forms of text by name."""
+    return {row["name"]: row["pattern"] for row in table_rows(table)}
+
+
+def forms(names: str, table: str = "readers/lines.tsv") -> Iterator[re.Pattern[str]]:
+    """Return the patterns of these names in a table of forms of text."""
+    return map(re.compile, map(_patterns(table).__getitem__, names.split()))
 
 
 def beside(log: Path, name: str) -> Path:

@@ -380,3 +380,12 @@ def test_logs_inside_the_checkpoints_of_a_run_are_no_runs(tmp_path: Path) -> Non
         folder.mkdir(exist_ok=True)
         (folder / "metrics.jsonl").write_text(rows)
     assert len(run_record(tmp_path).steps) == 30
+
+
+def test_a_file_that_changed_is_looked_at_anew(tmp_path: Path) -> None:
+    names = []
+    for text in ("step,reward\n1,0.5\n2,0.6\n", '{"step": 1, "reward": 0.5}\n' * 2):
+        (tmp_path / "log.txt").write_text(text)
+        reader = best_reader(tmp_path / "log.txt")
+        names.append(reader and reader.name)
+    assert names == ["csv", "jsonl"]

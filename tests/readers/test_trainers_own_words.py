@@ -305,8 +305,17 @@ SAMPLES = {  # what one completion earned, among the lines of a step
 }
 
 
-@each_case("row", SAMPLES.values())
-def test_what_a_quoted_completion_earned_is_no_reward_of_its_step(row: str, tmp_path: Path) -> None:
+NEAR = {  # what looks like a completion, or like another's statistics, and is neither
+    "an output folder": "Step {at}\nOutput: checkpoints/1\nreward: {reward}\nloss: 0.1",
+    "behind a completion": "Step {at}\nCompletion: it is 3\nReward: {reward}, Loss: 0.1",
+    "names of their own": "Step {at} | reward mean: {reward} | loss mean: 0.1 | length: mean=100",
+}
+
+
+@each_case("row", [*SAMPLES.values(), *NEAR.values()])
+def test_what_a_quoted_completion_earned_and_nothing_else_is_no_reward_of_its_step(
+    row: str, tmp_path: Path
+) -> None:
     record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
     assert rewards(record) == REWARDS
     assert record.values(record.column("loss")).tolist() == [0.1] * 24
@@ -350,20 +359,6 @@ def test_settings_as_json_may_stand_above_the_rows(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text(text)  # alone it is no log
     with pytest.raises(UnreadableRunError):
         run_record(tmp_path / "run.log")
-
-
-NEAR = {  # what looks like a completion, or like another's statistics, and is neither
-    "an output folder": "Step {at}\nOutput: checkpoints/1\nreward: {reward}\nloss: 0.1",
-    "behind a completion": "Step {at}\nCompletion: it is 3\nReward: {reward}, Loss: 0.1",
-    "names of their own": "Step {at} | reward mean: {reward} | loss mean: 0.1 | length: mean=100",
-}
-
-
-@each_case("row", NEAR.values())
-def test_what_only_looks_like_a_quote_is_read(row: str, tmp_path: Path) -> None:
-    record = printed(tmp_path, lambda at: row.format(at=at, reward=REWARDS[at]))
-    assert rewards(record) == REWARDS
-    assert record.values(record.column("loss")).tolist() == [0.1] * 24
 
 
 TURNS = {  # rows that nothing numbers, over several lines

@@ -58,7 +58,6 @@ from groupwise.intervals import percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Words, frozen
 from groupwise.processes import on_one_thread
-from groupwise.readers.source import vocabulary
 from groupwise.record.run import RunRecord, cut
 from groupwise.series.metric import GroupEvidence, group_evidence
 from groupwise.wording import capital, clean, sentence, short, shown_path
@@ -215,7 +214,8 @@ class Screen(Plain):
     axes: tuple[ChartClock, ...]  # clocks that the charts can be drawn along in place of the step
 
 
-_OF_TILES = vocabulary("of_tiles")
+# beside the reward, the first first
+_OF_TILES = [row["quantity"] for row in table_rows("analysis/tiles.tsv")]
 
 
 def screen_of(

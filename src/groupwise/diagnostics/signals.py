@@ -109,7 +109,7 @@ _HELD_OUT = (
 # What an evaluation table calls the reward that it holds.
 _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
 FORM, _FUNCTION, _SUPERVISED, _MAY_BE_REWARD, _DERIVED = forms(
-    "form_of_answer function supervised may_be_reward derived"
+    "form_of_answer function supervised may_be_reward derived", "diagnostics/forms.tsv"
 )
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
 _MEASURED = frozenset(row["quantity"] for row in table_rows("diagnostics/measured.tsv"))

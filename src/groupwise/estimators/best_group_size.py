@@ -190,7 +190,7 @@ class GroupSizePlan(Said):
     def shown_sizes(self) -> list[int]:
         """The group sizes that a short table shows: powers of two, and those it speaks of."""
         spoken = {self.group_size, *self.safe_sizes}
-        spoken |= {self.present.group_size if self.present else 2}
+        spoken |= {self.present.group_size} if self.present else set()
         powers = {2**k for k in range(1, max(64, 8 * self.group_size).bit_length())}
         return sorted((spoken | powers) & {point.group_size for point in self.curve})
 

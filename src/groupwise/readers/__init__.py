@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -30,6 +31,7 @@ from groupwise.readers.configs import parse_yaml, read_settings, settings_in, wi
 from groupwise.readers.keys import is_quantity, known_quantities, quantity_named
 from groupwise.readers.rows import is_evaluation
 from groupwise.readers.source import (
+    Peek,
     first_lines,
     folders_in,
     inside,
@@ -394,21 +396,33 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     return given.with_settings(settings or {}, "--set")
 
 
+def _surest(place: Peek | Path) -> tuple[float, Reader | None]:
+    """Return the reader that is most confident of a file's beginning or of a folder, and how
+    confident it is.
+    """
+    if isinstance(place, Peek):
+        kind, head = "bytes" if place.binary else "text", f"{place.path.name}\n{place.text}"
+    else:
+        kind, head = "folder", "\n".join(entry.name for entry in inside(place, _MOST_FILES))
+    confidence, best = 0.0, None
+    for reader in READERS:
+        if reader.most > confidence and kind in reader.takes and reader.mark.search(head):
+            sure = reader.sniff(place)
+            sure = sure if isinstance(sure, float) else reader.most * bool(sure)
+            if sure > confidence:
+                confidence, best = sure, reader
+    return confidence, best
+
+
+# A folder's logs are asked for what they are at every turn: each beginning is looked at once.
+_surest_of_file = lru_cache(maxsize=128)(_surest)
+
+
 def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     """Return the reader that is most confident of a path, None where none is as confident as it
     must be.
     """
-    seen = None if path.is_dir() else peek(path)
-    kind = "folder" if seen is None else "bytes" if seen.binary else "text"
-    names = () if seen else (entry.name for entry in inside(path, _MOST_FILES))
-    head = f"{path.name}\n{seen.text}" if seen else "\n".join(names)
-    confidence, best = 0.0, None
-    for reader in READERS:
-        if reader.most > confidence and kind in reader.takes and reader.mark.search(head):
-            sure = reader.sniff(seen or path)
-            sure = sure if isinstance(sure, float) else reader.most * bool(sure)
-            if sure > confidence:
-                confidence, best = sure, reader
+    confidence, best = _surest(path) if path.is_dir() else _surest_of_file(peek(path))
     if best is None or confidence < least:
         return None
     # One log beside event files may be the console of their run; of several each is a run, as are
@@ -509,8 +523,8 @@ def logs_in(folder: Path) -> list[Path]:
 
 def own_logs(logs: Sequence[Path]) -> list[Path]:
     """Return logs of one folder but for rollouts beside a log, for what the run of a table printed
-    beside it, where most names of the tables' first lines stand, and for tables that share no name
-    with the only one that holds a reward.
+    beside it, where most names of the tables' first lines stand, and for tables that share no
+    quantity with the only one that holds a reward.
     """
     logs = [log for log in logs if not _sniff_rollouts(peek(log))] or logs
     if len(logs) < 2:

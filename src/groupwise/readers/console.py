@@ -729,10 +729,8 @@ _STEP, _TRAIN_STEP, _OTHER_STEP, _BRACES, _CHAINED_ALONE = forms(
 _PAIR, _MOMENTS, _CHAINED, _NESTED, _ALONE = forms("pair moments chained nested alone")
 _KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
 _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
-_KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL, _SETTING, _STATISTICS, _STATISTIC = forms(
-    "known reward updated mean label setting statistics statistic"
-)
-_OF_SAMPLE = next(forms("of_sample"))
+_KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL = forms("known reward updated mean label")
+_SETTING, _STATISTICS, _STATISTIC, _OF_SAMPLE = forms("setting statistics statistic of_sample")
 _UNITS = {"": 1.0, "%": 100.0, "k": 1e-3}
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
 # An evaluation is named before a step, or alone behind it: test | Step 3, Step 3 [eval]. A word

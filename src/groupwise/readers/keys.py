@@ -317,8 +317,9 @@ def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     if rewards:
         return meanings
     text = "success, judged by its name alone: the log calls nothing a reward"
-    for key in _successes(columns, meanings):
-        return (*meanings, Meaning(key, "reward", text, ambiguous=True))
+    success = next(_successes(columns, meanings), None)
+    if success is not None:
+        return (*meanings, Meaning(success, "reward", text, ambiguous=True))
     text = "held-out reward, used as the reward because it is the only one in the log"
     return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 

@@ -23,6 +23,7 @@ from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
     MissingMetricError,
+    SeveralRunsError,
     UnreadableRunError,
 )
 from groupwise.files import table_rows
@@ -1191,3 +1192,32 @@ def test_what_a_program_printed_above_json_lines_is_left_out_and_counted(tmp_pat
     for text in (PRINTED, rows + PRINTED):  # no row at all, and more that is none behind them
         with pytest.raises(UnreadableRunError):
             opened(tmp_path / "log.jsonl", text)
+
+
+def _chart(path: Path, key: str, runs: list[str], values: list[float]) -> None:
+    """A chart of several runs as W&B exports it: a row a step, with the bounds of averages."""
+    names = [f"{run} - {key}{end}" for run in runs for end in ("", "__MIN", "__MAX")]
+    lines = [",".join(f'"{name}"' for name in ["train/global_step", *names])]
+    for step, value in enumerate(values, start=1):
+        cells = [value + number for number in range(len(runs)) for _ in range(3)]
+        lines.append(",".join(map(str, [step, *cells])))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_charts_of_a_folder_are_one_run_or_ask_which(tmp_path: Path) -> None:
+    reward, kl = [0.25, 0.5, 0.75, 0.5], [0.0, 0.125, 0.25, 0.5]
+    _chart(tmp_path / "W&B Chart 1.csv", "train/reward", ["grpo - 7"], reward)
+    _chart(tmp_path / "W&B Chart 2.csv", "train/kl", ["grpo - 7"], kl)
+    record = run_record(tmp_path)
+    assert record.steps["step"].to_list() == [1, 2, 3, 4]
+    assert record.steps[record.column("reward")].to_list() == reward
+    assert record.steps[record.column("kl")].to_list() == kl
+    _chart(tmp_path / "W&B Chart 1.csv", "train/reward", ["grpo - 7", "grpo - 8"], reward)
+    with pytest.raises(SeveralRunsError, match=r"#grpo - 7, #grpo - 8"):
+        run_record(tmp_path)
+    record = run_record(f"{tmp_path}#grpo - 8")
+    assert record.steps[record.column("reward")].to_list() == [value + 1 for value in reward]
+    # a whole table beside a chart is a log of its own
+    (tmp_path / "W&B Chart 2.csv").write_text("step,reward,kl\n1,0.5,0.1\n2,0.5,0.2\n3,0.5,0.3\n")
+    with pytest.raises(UnreadableRunError, match=r"which holds 2 \(W&B Chart 1.csv"):
+        run_record(tmp_path)

@@ -343,8 +343,8 @@ class CsvFeed(Feed):
             "missing cells are empty and extra ones left out"
         )
         notes += noted(broken, "row has", "rows have", what)
-        named = name if request.chosen else ""
-        record = assemble(Log(store, origin.path, "csv", origin.size, notes, name=named), request)
+        log = Log(store, origin.path, "csv", origin.size, notes, name=request.chosen and name)
+        record = assemble(log, request)
         if not self._over:
             return record
         rows = len(record.steps)
@@ -371,30 +371,21 @@ def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
 
 def _unique(names: Cells, notes: Notes) -> Cells:
     """Return the header with a number behind a name that comes again."""
-    unique: dict[str, None] = {}
-    later: dict[str, int] = {}
+    unique, later, again = dict[str, None](), dict[str, int](), 0
     for name in names:
         base = final = clean_key(name)
         while final in unique:
             later[base] = later.get(base, 1) + 1
             final = f"{base} ({later[base]})"
         unique[final] = None
-    again = [
-        name
-        for name, kept in zip(names, unique, strict=True)
-        if name.strip() and clean_key(name) != kept
-    ]
-    notes += noted(
-        len(again), "column repeats", "columns repeat", "an earlier name and got a number"
-    )
+        again += bool(name.strip()) and base != final
+    notes += noted(again, "column repeats", "columns repeat", "an earlier name and got a number")
     return list(unique)
 
 
 def _decimal_points(row: Cells) -> Cells:
     """Return cells whose decimal commas are points."""
-    return [
-        cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row
-    ]
+    return [re.sub(r"^(\s*-?\d+),(\d+\s*)$", r"\1.\2", cell) for cell in row]
 
 
 def json_table(block: bytes) -> pl.DataFrame | None:
@@ -725,7 +716,7 @@ def _rows_of_columns(whole: JsonView) -> list[JsonObject]:
     """
     metrics = _metrics_in(whole)
     if metrics:
-        at = sorted({step for points in metrics.values() for step in points})
+        at = sorted({*chain(*metrics.values())})
         return [
             {
                 "step": step,
@@ -819,21 +810,16 @@ def _numbers(values: list[Any]) -> bool:
 
 def _inner_logs(run: JsonView) -> bool:
     """Return whether an object holds the log of a run of its own."""
-    lists = [
-        value
+    return any(
+        _is_rows(value) or (len(value) > 2 and _numbers(value))
         for value in run.values()
         if isinstance(value, list) and len(value) > 1 and not _points(value)
-    ]
-    return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
+    )
 
 
 def _is_list_of_runs(value: Any) -> bool:
     """Return whether a value is a list of runs, each with its own log."""
-    return (
-        _is_rows(value)
-        and any(_inner_logs(run) for run in value)
-        and not any(_has_step(run) for run in value)
-    )
+    return _is_rows(value) and any(map(_inner_logs, value)) and not any(map(_has_step, value))
 
 
 def _runs_by_name(whole: JsonView) -> list[JsonObject]:
@@ -882,7 +868,7 @@ def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject
     """Return runs by name; a run listed twice counts once."""
     named: dict[str, JsonObject] = {}
     shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
-    for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
+    for number, run in enumerate(filter(_inner_logs, runs), start=1):
         name = next(
             (str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)),
             str(number),
@@ -926,7 +912,7 @@ def sniff_event_stream(seen: Peek) -> bool:
     """Return whether the file is a stream of events with their numbers inside
     "metrics".
     """
-    rows = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
+    rows = [*filter(None, json_lines(first_lines(seen, 20)))]
     events = sum(_is_event(row) for row in rows)
     return events > 1 and events * 4 > len(rows) * 3
 
@@ -972,9 +958,10 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
 def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
     for place in map(event.get, _PLACES):
-        match = LAST_NUMBER.search(place) if isinstance(place, str) else None
-        if match or isinstance(place, float):
-            return float(match[1]) if match else place
+        if isinstance(place, float):
+            return place
+        if isinstance(place, str) and (match := LAST_NUMBER.search(place)):
+            return float(match[1])
     return None
 
 
@@ -1001,14 +988,17 @@ _NUMBERS = re.compile(r"-?\d+([,;\t])\s*(?:-?[\d.]+(?:e[+-]?\d+)?|nan)\s*")
 
 def read_metric_files(folder: Path, request: Request) -> RunRecord:
     """Read a folder with a table of step and value for each metric as one run."""
-    files, steps = metric_files(folder), dict[float, JsonObject]()
+    files, runs = metric_files(folder), dict[str, dict[float, JsonObject]]()
     for metric, file in files.items():
-        for step, value in _values_of(file, Blocks(peek(file)).lines()).items():
-            steps.setdefault(step, {"step": step})[metric] = value
-    store = RowStore.of(steps[step] for step in sorted(steps))
+        for run, _, step, value in _values_of(file, Blocks(peek(file)).lines()):
+            runs.setdefault(run, {}).setdefault(step, {"step": step})[metric] = value
+    name = one_run(folder, runs, request.chosen)
+    store = RowStore.of(runs[name][step] for step in sorted(runs[name]))
     size = sum(file.stat().st_size for file in files.values())
     notes = [f"{len(files)} tables of a metric each were read as one run"]
-    return assemble(Log(store, folder, "metric_files", size, notes, home=folder), request)
+    return assemble(
+        Log(store, folder, "metric_files", size, notes, home=folder, name=name), request
+    )
 
 
 def metric_files(folder: Path) -> dict[str, Path]:
@@ -1025,26 +1015,33 @@ def metric_files(folder: Path) -> dict[str, Path]:
     home = os.path.commonpath(homes or [folder])
     for file in sorted(files):
         with suppress(GroupwiseError):  # empty so far
-            if not _values_of(file, first_lines(peek(file), 3)):
+            values = _values_of(file, first_lines(peek(file), 3))
+            if not values:
                 return {}
-            names[file.relative_to(home).with_suffix("").as_posix()] = file
+            names[values[0][1] or file.relative_to(home).with_suffix("").as_posix()] = file
     metrics = {name.rpartition("-tag-")[2]: file for name, file in names.items()}
     rewards = [*map(quantity_named, metrics)].count("reward")
     return metrics if len(metrics) == len(names) > rewards == 1 else {}
 
 
-def _values_of(file: Path, lines: Iterable[str]) -> dict[float, float]:
-    """Return the numbers of a table of a step, a value that the file is named after and perhaps a
-    time, by the step; none of another.
+def _values_of(file: Path, lines: Iterable[str]) -> list[tuple[str, str, float, float]]:
+    """Return run, metric, step and number of each value of a chart's table, or, without run and
+    metric, of a table of a step, a value that the file is named after and perhaps a time; none of
+    another.
     """
     bare = _NUMBERS.fullmatch(first_lines(peek(file), 1)[0])
-    head, values = [f"step{bare[1]}value\n"] if bare else [], dict[float, float]()
+    head, values = [f"step{bare[1]}value\n"] if bare else [], list[tuple[str, str, float, float]]()
     for row in texts_and_numbers(chain(head, lines)):
-        cells = {spelled(key): cell for key, cell in row.items() if spelled(key) not in _TIMES}
-        step = next((cells.pop(key) for key in STEP_KEYS if key in cells), None)
-        if cells.keys() - {spelled(file.stem), *VALUE_KEYS}:
-            return {}
-        for value in cells.values():
-            if isinstance(step, float) and isinstance(value, float):
-                values[step] = value
+        runs = exported_runs([*row])
+        for run, names in (runs or {"": dict.fromkeys(row, "")}).items():
+            cells = {key: row[key] for key in names if spelled(key) not in _TIMES}
+            step = next((cells.pop(key) for key in row if spelled(key) in STEP_KEYS), None)
+            own = {*map(spelled, cells)} <= {spelled(file.stem), *VALUE_KEYS}
+            if not (len(cells) == 1 if runs else own):
+                return []
+            values += [
+                (run, names[key], step, value)
+                for key, value in cells.items()
+                if isinstance(step, float) and isinstance(value, float)
+            ]
     return values

@@ -7,11 +7,13 @@ import inspect
 import json
 import os
 import random
+from decimal import Decimal
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
@@ -1221,3 +1223,25 @@ def test_charts_of_a_folder_are_one_run_or_ask_which(tmp_path: Path) -> None:
     (tmp_path / "W&B Chart 2.csv").write_text("step,reward,kl\n1,0.5,0.1\n2,0.5,0.2\n3,0.5,0.3\n")
     with pytest.raises(UnreadableRunError, match=r"which holds 2 \(W&B Chart 1.csv"):
         run_record(tmp_path)
+
+
+def test_parquet_of_a_metric_a_row_with_decimal_steps(tmp_path: Path) -> None:
+    # as the exporter of neptune writes it: settings stand below, without a step
+    rows = [
+        (f"train/{name}", step, 0.25 * step) for name in ("reward", "kl") for step in range(1, 5)
+    ]
+    table = pl.DataFrame(
+        {
+            "run_id": ["GRPO-7"] * 9,
+            "attribute_path": [*(name for name, _, _ in rows), "args/seed"],
+            "step": [*(Decimal(step) for _, step, _ in rows), None],
+            "int_value": [None] * 8 + [3],
+            "float_value": [*(value for _, _, value in rows), None],
+        },
+        schema_overrides={"step": pl.Decimal(18, 6)},
+    )
+    table.write_parquet(tmp_path / "GRPO-7_part_0.parquet")
+    record = run_record(tmp_path / "GRPO-7_part_0.parquet")
+    assert record.steps["step"].to_list() == [1, 2, 3, 4]
+    for quantity in ("reward", "kl"):
+        assert record.steps[record.column(quantity)].to_list() == [0.25, 0.5, 0.75, 1.0]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.selectors import boolean, numeric, string
 
 from groupwise import parsing
 from groupwise.errors import GroupwiseError, UnreadableRunError
@@ -440,13 +441,9 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
             f"expected a log of steps, got completions in {shown(path)}: give the run's folder, "
             "which should hold both"
         )
-    wanted = [
-        name
-        for name, kind in table.schema.items()
-        if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)
-    ]
+    wanted = table.select(numeric() | boolean() | string()).cast({pl.Decimal: pl.Float64})
     store = RowStore(parsing.MOST_LONG)
-    store.extend(table.select(wanted).iter_rows(named=True))
+    store.extend(wanted.iter_rows(named=True))
     return assemble(Log(store, path, "parquet", seen.size), request)
 
 

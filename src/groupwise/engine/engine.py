@@ -127,31 +127,29 @@ class Engine:
             outcomes[outcome.name] = outcome
 
         if shards:
-            crew = self._crew(
-                pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory
-            )
+            pickled = pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL)
+            crew = self._crew()(pickled, cpus=cpus, gpus=gpus, memory=limits.memory)
             try:
                 _ShardQueue(crew, crew.most(self.workers), list(shards.items()), limits, keep).run()
             finally:
                 crew.close()
         return [outcomes[name] for name in shards]
 
-    def _crew(self, function: bytes, cpus: int, gpus: int, memory: int | None) -> Crew:
-        """Return the crew of this engine; its library is imported there and nowhere else."""
-        crew: Callable[..., Crew]
+    def _crew(self) -> Callable[..., Crew]:
+        """Return what makes the crew of this engine; its library is imported there and nowhere
+        else.
+        """
         if self.name == "ray":
             from groupwise.engine.on_ray import RayCrew
 
-            crew = RayCrew
-        elif self.name == "slurm":
+            return RayCrew
+        if self.name == "slurm":
             from groupwise.engine.on_slurm import SlurmCrew
 
-            crew = SlurmCrew
-        else:
-            from groupwise.engine.local import LocalCrew
+            return SlurmCrew
+        from groupwise.engine.local import LocalCrew
 
-            crew = LocalCrew
-        return crew(function, cpus=cpus, gpus=gpus, memory=memory)
+        return LocalCrew
 
 
 class _ShardQueue:
@@ -215,7 +213,7 @@ class _ShardQueue:
         if answer is None:
             how = f"its worker {worker.ending()}"
             self._crew.dismiss(worker)
-            self._failed(given, ShardStatus.DIED, how, worker, again=True)
+            self._failed(given, ShardStatus.DIED, how, worker)
             return
         self._idle.append(worker)
         if answer.kind is MessageKind.VALUE:
@@ -254,16 +252,17 @@ class _ShardQueue:
             if time.monotonic() - given[1] > limit:
                 del self._busy[worker]
                 self._crew.dismiss(worker)
-                self._failed(
-                    given,
-                    ShardStatus.LATE,
-                    f"the task took longer than {limit:g} s",
-                    worker,
-                    again=True,
-                )
+                how = f"the task took longer than {limit:g} s"
+                self._failed(given, ShardStatus.LATE, how, worker)
 
     def _failed(
-        self, given: tuple[int, float], status: ShardStatus, how: str, worker: Any, *, again: bool
+        self,
+        given: tuple[int, float],
+        status: ShardStatus,
+        how: str,
+        worker: Any,
+        *,
+        again: bool = True,
     ) -> None:
         """Put a shard back, or leave it out after its last try."""
         shard, _ = given

@@ -403,8 +403,7 @@ class GroupwiseCallback:
         if self._main:
             with self._safely():
                 self.recorder = self._opened(state)
-                rows = self.recorder.rows if self.recorder else []
-                self._first_seconds = float(rows[-1].get("seconds") or 0.0) if rows else 0.0
+                self._first_seconds = self.recorder.seconds if self.recorder else 0.0
         self._started = time.perf_counter()
         self._watch.begin()
 
@@ -416,14 +415,7 @@ class GroupwiseCallback:
             self._flush()
             self.recorder.close()
 
-    def on_pre_optimizer_step(
-        self,
-        args: Any,  # noqa: ARG002
-        state: Any,  # noqa: ARG002
-        control: Any,  # noqa: ARG002
-        optimizer: Any = None,
-        **_: Any,
-    ) -> None:
+    def on_pre_optimizer_step(self, *_: Any, optimizer: Any = None, **__: Any) -> None:
         """Keep the learning rate of the update that comes."""
         with self._safely():
             groups = getattr(optimizer, "param_groups", None)
@@ -474,12 +466,12 @@ class GroupwiseCallback:
             self._metrics.logged()
             self._since_log = 0
 
-    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+    def on_save(self, *_: Any, **__: Any) -> None:
         """Write what is held back: a resumed run goes on from here."""
         with self._safely():
             self._flush()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """Close the record, put the trainer back, and say what recording cost."""
         if not self._active:
             return

@@ -189,8 +189,7 @@ class Tap:
             say=self._say,
         )
         recorder = opened(make, self._folder, max(after, 0), self._say, self._identity)
-        rows = recorder.rows if recorder is not None else []
-        self._seconds = float(rows[-1].get("seconds") or 0.0) if rows else 0.0
+        self._seconds = recorder.seconds if recorder else 0.0
         self._judgement.begin(last_step=None, here=recorder is not None)
         return recorder
 

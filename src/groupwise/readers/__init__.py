@@ -49,6 +49,7 @@ from groupwise.record.run import (
     RunConfig,
     RunRecord,
     Source,
+    annotated,
     is_record,
     read_probes,
 )
@@ -211,12 +212,12 @@ class Located:
             if not self.request.columns:
                 check_kind(record, self.path)
             record = _with_rollouts(record, folder or self.path.parent, self.path)
-        record = replace(record, notes=(*record.notes, *self.notes))
+        record = annotated(record, *self.notes)
         if folder is not None:
             record = _with_skipped(record, skipped_beside(self.path, folder))
             if quoted := last_beside(self.path, folder):
                 note = f"a traceback is beside the log: {quoted}"
-                record = replace(record, notes=(*record.notes, note), error=quoted)
+                record = annotated(record, note, error=quoted)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
         return replace(record, probes=read_probes(self.path, self.request.chosen))
@@ -299,12 +300,11 @@ def _with_rollouts(record: RunRecord, folder: Path, log: Path) -> RunRecord:
     if len(dumps) != 1 or (log.parent == folder and {*own_logs(logs_in(folder))} - {log}):
         left = f"give the path of the run's rollouts: {' or '.join(map(str, dumps))}"
         sources = (*record.sources, Source(str(folder), UNREAD, 0, 0, left))
-        return replace(record, sources=sources, notes=(*record.notes, left)) if dumps else record
+        return annotated(record, left, sources=sources) if dumps else record
     try:
         side = run_record(dumps[0])
     except GroupwiseError as error:  # the log is whole without them
-        note = f"the rollouts in {dumps[0].name}/ were left out: {error}"
-        return replace(record, notes=(*record.notes, note))
+        return annotated(record, f"the rollouts in {dumps[0].name}/ were left out: {error}")
     assert side.rollouts is not None
     rollouts = side.rollouts.join(record.steps, on="step", how="semi", maintain_order="left")
     note = (
@@ -312,9 +312,11 @@ def _with_rollouts(record: RunRecord, folder: Path, log: Path) -> RunRecord:
         "steps"
     )
     if rollouts.is_empty():
-        return replace(record, notes=(*record.notes, f"{note}, so all were left out"))
-    sources, notes = (*record.sources, *side.sources), (*record.notes, *side.notes, note)
-    return replace(record, rollouts=rollouts, sources=sources, notes=notes, texts=side.texts)
+        return annotated(record, f"{note}, so all were left out")
+    sources = (*record.sources, *side.sources)
+    return annotated(
+        record, *side.notes, note, rollouts=rollouts, sources=sources, texts=side.texts
+    )
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
@@ -345,12 +347,12 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     meaning = Meaning(
         name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0
     )
-    return replace(
+    return annotated(
         record,
+        note,
         steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
         meanings=(*(old for old in record.meanings if old.quantity != name), meaning),
         sources=(*record.sources, *side.sources),
-        notes=(*record.notes, note),
     )
 
 

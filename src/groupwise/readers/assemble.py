@@ -26,9 +26,8 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.files import table_rows
-from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
-from groupwise.readers.configs import Stated, config_of
+from groupwise.readers.configs import Stated, config_of, with_found
 from groupwise.readers.keys import (
     TRL_FAMILY,
     as_shares,
@@ -504,27 +503,19 @@ def _with_rate(config: RunConfig, columns: Columns, meanings: Sequence[Meaning])
     """Return the settings with the peak of the learning rate that the log holds, and with its
     schedule where that is plain.
     """
-    column = next(
-        (meaning.column for meaning in meanings if meaning.quantity == "learning_rate"), ""
-    )
-    rates = columns[column] if column else np.zeros(0)
-    rates = rates[np.isfinite(rates) & (rates >= 0)]
-    rounding = max(
-        (meaning.resolution for meaning in meanings if meaning.column == column), default=0.0
-    )
-    if (
-        not len(rates)
-        or config.learning_rate.known
-        or not rates.any()
-        or rates.max() < TELLING * rounding
-    ):
+    rate = next((meaning for meaning in meanings if meaning.quantity == "learning_rate"), None)
+    if rate is None or config.learning_rate.known:
         return config
-    settings: JsonObject = {"learning_rate": float(rates.max())}
-    if not config.learning_rate_schedule.known:
-        settings["learning_rate_schedule"] = (
-            "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
-        )
-    return config.with_settings(settings, f"the largest of the column {column}")
+    rates = columns[rate.column]
+    rates = rates[np.isfinite(rates) & (rates >= 0)]
+    if not rates.any() or rates.max() < TELLING * rate.resolution:
+        return config
+    course = f"from {rates.max():g} to {rates[-1]:g}"
+    settings = {
+        "learning_rate": float(rates.max()),
+        "learning_rate_schedule": "constant" if rates.min() == rates.max() else course,
+    }
+    return with_found(config, settings, f"the largest of the column {rate.column}")
 
 
 def _continued(
@@ -588,12 +579,11 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
     """Return the settings with the framework and, where it can be told, logging_steps; and the
     steps that a row averages over.
     """
-    if framework and not config.framework.known:
-        config = config.with_settings({"framework": framework}, "the log's keys")
+    config = with_found(config, {"framework": framework or None}, "the log's keys")
     gaps = np.diff(merged.step[merged.trained])
-    if not config.logging_steps.known and framework in TRL_FAMILY and len(gaps):
+    if framework in TRL_FAMILY and len(gaps):
         usual = int(np.bincount(np.clip(gaps, 0, 100_000)).argmax())
-        config = config.with_settings({"logging_steps": usual}, "the spacing of the rows")
+        config = with_found(config, {"logging_steps": usual}, "the spacing of the rows")
     return config, float(config.value("logging_steps") or 1.0)
 
 
@@ -615,21 +605,18 @@ def _clock(
     )
     window = np.ones(len(step))
     if framework in TRL_FAMILY or config.logging_steps.known:
-        trained = np.flatnonzero(merged.trained)
-        gaps = np.diff(
-            step[trained], prepend=step[trained[0]] - min(spacing, max(step[trained[0]], 1.0))
-        )
-        window[trained] = np.clip(gaps, 1.0, spacing) * (
+        gaps = _gaps(step[merged.trained], spacing)
+        window[merged.trained] = np.clip(gaps, 1.0, spacing) * (
             per_step if framework not in TRL_FAMILY else 1.0
         )
     spelled = {plain_key(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
     counted = {
-        name: _rising(spelled, keys, None)
-        for name, keys in (("tokens", _TOKEN_KEYS), ("seconds", _SECOND_KEYS))
+        "tokens": _rising(spelled, _TOKEN_KEYS),
+        "seconds": _rising(spelled, _SECOND_KEYS),
     }
     if counted["seconds"] is None:
-        stamp = _rising(spelled, _STAMP_KEYS, None, sure=True)
+        stamp = _rising(spelled, _STAMP_KEYS, sure=True)
         counted["seconds"] = None if stamp is None else stamp - np.nanmin(stamp)
     for name, each in took.items():
         if counted[name] is None and np.isfinite(each).any() and not (each < 0).any():
@@ -648,9 +635,7 @@ def _took(
     logged.
     """
     step = merged.step.astype(float)
-    steps_done = np.clip(
-        np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing
-    )
+    steps_done = np.clip(_gaps(step, spacing), 0, spacing)
     seconds_of = {}
     for name, quantity, keys in (
         ("tokens", "step_tokens", _TOKEN_KEYS),
@@ -665,6 +650,11 @@ def _took(
         each = named[0] if named else np.full(len(step), np.nan)
         seconds_of[name] = np.where(np.isfinite(each), each, np.nan) * steps_done
     return seconds_of
+
+
+def _gaps(step: Float, spacing: float) -> Float:
+    """Return the steps from each row's predecessor to it; the first row has as many as usual."""
+    return np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0)))
 
 
 def _of_each_step(values: Float) -> bool:
@@ -704,7 +694,7 @@ def chosen_clocks(chosen: NamedColumns, columns: Columns) -> dict[str, Float | N
     """Return the clocks that the user named; raise where one falls."""
     clocks: dict[str, Float | None] = {}
     for name in _CLOCKS:
-        if name not in chosen or chosen[name] not in columns:
+        if chosen.get(name) not in columns:
             continue
         values = columns[chosen[name]]
         order = np.arange(len(values), dtype=float)
@@ -725,7 +715,7 @@ def chosen_clocks(chosen: NamedColumns, columns: Columns) -> dict[str, Float | N
 
 
 def _rising(
-    spelled: Columns, names: tuple[str, ...], fill_at: Float | None, *, sure: bool = False
+    spelled: Columns, names: tuple[str, ...], fill_at: Float | None = None, *, sure: bool = False
 ) -> Float | None:
     """Return the first of the named columns that never falls, or None; gaps are interpolated
     over `fill_at`.

@@ -73,7 +73,7 @@ from groupwise.readers.source import (
     start_of,
     vocabulary,
 )
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, annotated
 from groupwise.wording import clean, count
 
 Numbers = dict[str, float]  # by name
@@ -159,8 +159,7 @@ class Console(Feed):
             raise NothingYetError(
                 f"expected {self.expected}, got {came} in {shown(origin.path)}: {hint}"
             )
-        notes = list(encoding_notes(origin.encoding))
-        notes += noted(
+        notes = encoding_notes(origin.encoding) + noted(
             self.damaged, "printed row is damaged and was", "printed rows are damaged and were"
         )
         notes += noted(
@@ -179,16 +178,20 @@ class Console(Feed):
                 notes.append(f"{lines} lines {where} and were not read: {what}")
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
-        runs = self.store.labels.get("run", {})
-        own = {row for row, name in runs.items() if name == request.chosen}
-        own = own or set(range(self.store.count))
+        own = self.own_rows()
         before = self.store.read - self.store.count + max(own) + 1
-        record = replace(record, notes=(*record.notes, *self._restarts(own, before)))
+        record = annotated(record, *self._restarts(own, before))
         if quoted := self._tracebacks.behind.get(before):
             step = record.steps["step"][-1]
             stopped = f"after the last row, step {step}, the log has a traceback: {quoted}"
-            record = replace(record, notes=(*record.notes, stopped), error=quoted)
+            record = annotated(record, stopped, error=quoted)
         return record
+
+    def own_rows(self) -> set[int]:
+        """Return the rows of the run that was chosen, all of them where there is one."""
+        runs = self.store.labels.get("run", {})
+        own = {row for row, name in runs.items() if name == self.chosen}
+        return own or set(range(self.store.count))
 
     def _restarts(self, own: set[int], last: int) -> Iterator[str]:
         """Yield the steps behind which a program went on after an error, or from a checkpoint."""
@@ -394,18 +397,14 @@ class TrlConsole(Console):
     def _trainers(self, notes: Notes) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
         store, odd = self.store, _strangers(self.store.marked("shape"))
-        words = (
-            "printed dictionary is not a row of the trainer and was",
-            "printed dictionaries are not rows of the trainer and were",
-        )
         notes += noted(
             self._embedded + len(odd),
-            *words,
+            "printed dictionary is not a row of the trainer and was",
+            "printed dictionaries are not rows of the trainer and were",
             "left out: inside other text, or without the usual keys",
         )
         if odd:
-            stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
-            store = store.kept(stay)
+            store = store.kept(np.array([row not in odd for row in range(store.count)]))
         ended = self._summaries > 0 and self._ended >= self.store.read
         stated = self._stated
         return store, Printed(
@@ -568,10 +567,7 @@ class VerlConsole(Console):
             self._broken, "value is not a number and was", "values are not numbers and were", why
         )
         self._tell_runs_apart()
-        first = next(
-            (row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen),
-            0,
-        )
+        first = min(self.own_rows())
         settings = self._settings_of[self.store.marked("sender")[first]].settings()
         stated = (
             (settings, "the settings that verl printed"),

@@ -66,7 +66,7 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
     if any(key in STEP_KEYS for key in store.names()):
         return None, []
     main = training_rows(store)
-    done = _positions(printed.bars, main, printed.total)
+    done = _positions(printed, main)
     by_bars, lost = _by_bars(done, main)
     if by_bars is not None:
         note = "the step of a row is the position of the preceding progress bar"
@@ -99,11 +99,11 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
     return order, [*notes, COUNTED]
 
 
-def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
+def _positions(printed: Printed, main: Flags) -> Float:
     """Return how far the training's bar stood before each row; the bar of an evaluation, which
     rows of training do not follow, is none.
     """
-    follows = _latest(bars, main)
+    follows, total = _latest(printed, main), printed.total
     lengths = {
         length
         for length, rows in follows.items()
@@ -112,14 +112,15 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     if total is not None and total in follows:
         lengths.add(total)
     latest = (
-        next((seen[length] for length in reversed(seen) if length in lengths), -1) for seen in bars
+        next((seen[length] for length in reversed(seen) if length in lengths), -1)
+        for seen in printed.bars
     )
     return floats(list(latest))
 
 
-def _latest(bars: Sequence[Bars], main: Flags) -> Counter[int]:
+def _latest(printed: Printed, main: Flags) -> Counter[int]:
     """Return before how many rows of the training each bar is the latest."""
-    return Counter(next(reversed(seen)) for seen in compress(bars, main) if seen)
+    return Counter(next(reversed(seen)) for seen in compress(printed.bars, main) if seen)
 
 
 def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
@@ -184,15 +185,11 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
     """Return the step of the last row as far as the log proves it, else 0, and the words for
     where it is from.
     """
-    last = _latest(printed.bars, main)
-    usual = max(last, key=lambda length: last[length], default=0)
-    length = (
-        printed.total
-        if printed.total in printed.reached
-        else usual
-        if usual not in printed.titled
-        else 0
-    )
+    length = printed.total
+    if length not in printed.reached:
+        last = _latest(printed, main)
+        usual = max(last, key=last.__getitem__, default=0)
+        length = usual if usual not in printed.titled else 0
     if length:
         return printed.reached.get(length, 0), "that the progress bar reached"
     if printed.total and _reached_its_end(store, main, printed, count):
@@ -251,7 +248,7 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
         or any(key in STEP_KEYS for key in store.names())
     ):
         return 1, again
-    done = _positions(printed.bars, trains, printed.total)
+    done = _positions(printed, trains)
     if _by_bars(done, trains)[0] is not None:
         return 1, again
     gaps = np.diff(epoch)
@@ -297,8 +294,7 @@ def within_steps(store: RowStore, results: Sequence[str], notes: list[str]) -> R
         name for name in store.names() if name != "step" and holding(store, [name])[main].any()
     ]
     main = holding(store, shared)
-    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
-    low, high = np.r_[-np.inf, step[main]][place], np.r_[step[main], np.inf][place]
+    low, high = _around(main, np.r_[-np.inf, step[main], np.inf])
     within = np.where(main, step, np.clip(step, low, high))
     if np.array_equal(within, step, equal_nan=True):
         return store
@@ -319,8 +315,7 @@ def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> R
     if not main.any():
         return store
     other = (counter != "") & ~main & ~late
-    place = np.searchsorted(np.flatnonzero(main), np.arange(store.count))
-    low, high = (np.pad(step[main], 1, "edge")[place + side] for side in (0, 1))
+    low, high = _around(main, np.pad(step[main], 1, "edge"))
     apart = other & ((low - 1 > step) | (step > high + 1))
     if apart.sum() > _APART * other.sum():
         late |= other
@@ -331,6 +326,12 @@ def on_one_clock(store: RowStore, rewards: Sequence[str], notes: list[str]) -> R
         return store
     leads = (late & (other | holding(store, rewards)))[: main.argmax()].any()
     return _with_steps(store, np.where(late, high if leads else low, step))
+
+
+def _around(main: Flags, padded: Float) -> tuple[Float, Float]:
+    """Return the steps before and behind each row: those of some rows, and one at either end."""
+    place = np.searchsorted(np.flatnonzero(main), np.arange(len(main)))
+    return padded[place], padded[place + 1]
 
 
 def _with_steps(store: RowStore, step: Float) -> RowStore:

@@ -29,7 +29,7 @@ from groupwise.parsing import JsonObject
 from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import NamedColumns, Request, chosen_clocks, chosen_columns, sound
-from groupwise.readers.configs import config_of
+from groupwise.readers.configs import config_of, with_found
 from groupwise.readers.dumps import DUMPS, GROUPS, SPELLED, SPELLINGS, DumpedRow, dump_of
 from groupwise.readers.rows import RowStore, clean_key, parse_number, whole_steps
 from groupwise.readers.source import (
@@ -440,7 +440,7 @@ def grouped(
         table = table.with_columns(labels[group_key])
         notes.append(f"completions are grouped by the column {group_key}")
     else:
-        table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
+        table = table.with_columns(key=pl.col("prompt")).drop_nulls("key")
         notes.append(
             "completions are grouped by equal prompts within a step: one prompt makes one group"
         )
@@ -451,7 +451,7 @@ def grouped(
     )
     first = pl.col("row").min().over("step", "key")
     number = first.rank("dense").over("step").cast(pl.Int64) - 1 if named.null_count() else named
-    numbered = table.with_row_index("row").with_columns(number.alias("prompt_id"))
+    numbered = table.with_row_index("row").with_columns(prompt_id=number)
     front = ["step", "prompt_id"]
     numbered = numbered.select(*front, pl.exclude(*front, "row", "key"))
     return numbered.sort("step", "prompt_id", maintain_order=True)
@@ -656,15 +656,13 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         )
     table, reward = _table(rows, request.columns, verl=verl, notes=notes)
     config = request.config
-    if verl and not config.framework.known:
-        config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
+    if verl:
+        config = with_found(config, {"framework": "verl"}, "the keys of the rollouts")
     if rows.over:
         note = f"only the first {rows.store.count:,} of its {of:,} rows were read"
         sources[0] = replace(sources[0], note=note, of=of)
     notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]
-    return _record(
-        name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts()
-    )
+    return _record(name, table, config, reward, notes, sources, texts=rows.left_texts())
 
 
 def _completions_in(path: Path, request: Request) -> pl.Series:
@@ -926,11 +924,8 @@ def _trl_record(
         "without the run's log the completions of an evaluation cannot be told from those of "
         "training: give the run's folder"
     )
-    if not config.framework.known:
-        config = config.with_settings({"framework": "trl"}, "the columns of the completions")
-    return _record(
-        name, rollouts, config, "the sum of the reward functions", tuple(notes), tuple(sources)
-    )
+    config = with_found(config, {"framework": "trl"}, "the columns of the completions")
+    return _record(name, rollouts, config, "the sum of the reward functions", notes, sources)
 
 
 def _record(
@@ -938,19 +933,18 @@ def _record(
     rollouts: pl.DataFrame,
     config: RunConfig,
     reward: str,
-    notes: Words,
-    sources: tuple[Source, ...],
+    notes: Notes,
+    sources: Sequence[Source],
     texts: Texts | None = None,
 ) -> RunRecord:
     """Return the record whose steps are means over rollouts."""
-    remarks = list(notes)
     rewards = [column for column in rollouts.columns if re.match(r"reward(/|$)", column)]
     if not max(map(pl.Series.count, rollouts.select(rewards)), default=0):
         raise UnreadableRunError(
             f"expected rewards that are numbers, got none in {name[:80]}: name their column "
             "with --column reward=NAME"
         )
-    config = _sized(rollouts, config, remarks)
+    config = _sized(rollouts, config, notes)
     chosen = [column for column in rollouts.columns if column.startswith(_CHOSEN)]
     clocks = [column for column in chosen if column.removeprefix(_CHOSEN) in _CLOCKS]
     means = rewards + [column for column in chosen if column not in clocks]
@@ -971,8 +965,8 @@ def _record(
         rollouts=rollouts.drop(*chosen, "environment", strict=False),
         config=config,
         meanings=tuple(_meaning(column, reward) for column in columns),
-        sources=sources,
-        notes=tuple(remarks),
+        sources=tuple(sources),
+        notes=tuple(notes),
     )
     return sound(record, name[:80])
 

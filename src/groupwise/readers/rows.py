@@ -458,8 +458,8 @@ def merge_rows(
     step_R: Float,
     run_rows: Flags,
     *,
-    hidden: Collection[str] = (),
-    cumulative: Collection[str] = (),
+    hidden: Collection[str],
+    cumulative: Collection[str],
 ) -> Merged:
     """Return one row a step, of the rows that are mine."""
     notes: Notes = []
@@ -569,19 +569,14 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
     raise UnreadableRunError(message) if chosen else SeveralRunsError(message, tuple(names))
 
 
-def rows_of_run(store: RowStore, step_R: Float, path: Path, chosen: str, by: str = "") -> Flags:
+def rows_of_run(store: RowStore, step_R: Float, path: Path, chosen: str, by: str) -> Flags:
     """Return which rows are of the run chosen, all of them where the table holds one; raise with
     the list where it holds several.
 
     `by` is a column that tells runs apart beside those which do so by their name.
     """
-    keys = (*RUN_KEYS, *({spelled(by)} - set(RUN_KEYS) - {""}))
-    columns = [
-        (key, names)
-        for key in keys
-        for name, names in _run_columns(store, keys)
-        if spelled(name) == key
-    ]
+    keys = [*dict.fromkeys(filter(None, (*RUN_KEYS, spelled(by))))]
+    columns = sorted(_run_columns(store, keys), key=lambda column: keys.index(column[0]))
     several = [names for key, names in columns if _are_several(key, names, step_R)]
     if several:
         name_of = _joined(several)
@@ -633,20 +628,21 @@ def labels_of(store: RowStore, run_rows: Flags) -> dict[str, str]:
 
 
 def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the columns that may tell runs apart, with the name that each row has there, "" for
-    none.
+    """Yield the columns that may tell runs apart, as they are spelled, with the name that each row
+    has there, "" for none.
     """
     for key, labels in store.labels.items():
         if spelled(key) in keys:
-            yield key, [labels.get(row, "") for row in range(store.count)]
+            yield spelled(key), [labels.get(row, "") for row in range(store.count)]
     for key in store.names():
+        name = spelled(key)
         if (
-            spelled(key) in keys
-            and (spelled(key) in _NUMBERED_RUNS or spelled(key) not in RUN_KEYS)
+            name in keys
+            and (name in _NUMBERED_RUNS or name not in RUN_KEYS)
             and key not in store.labels
         ):
             values = store.dense(key)
-            yield key, ["" if value != value else f"{value:g}" for value in values.tolist()]
+            yield name, ["" if value != value else f"{value:g}" for value in values.tolist()]
 
 
 def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
@@ -860,10 +856,9 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Fl
     """Return the trainer's own counter in a history of W&B, each row without it counted with the
     next that has it.
     """
-    most = max(_whole_values(store.sparse(key)[1]) for key in keys)
-    best = next(
-        (key for key in keys if most and 2 * _whole_values(store.sparse(key)[1]) >= most), ""
-    )
+    whole = {key: _whole_values(store.sparse(key)[1]) for key in keys}
+    most = max(whole.values())
+    best = next((key for key in keys if most and 2 * whole[key] >= most), "")
     own = store.dense(calls)
     if not best:
         return calls, own, ""

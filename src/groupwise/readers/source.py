@@ -241,11 +241,7 @@ def lines_of(text: str) -> list[str]:
     r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at
     characters that a JSON text may hold.
     """
-    parts = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    last = parts.pop()
-    for at, part in enumerate(parts):  # in place, for a copy would hold as much again
-        parts[at] = part + "\n"
-    return [*parts, last] if last else parts
+    return re.findall(r".*\n|.+", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def first_lines(seen: Peek, most: int) -> list[str]:
@@ -500,23 +496,17 @@ class Tracebacks:
         return f"{raised[1]}{message}" + (f" ({self._place})" if self._place else "")
 
 
-def last_in(lines: Iterable[str]) -> str:
-    """Return the last traceback of some lines, "" for none."""
-    tracebacks = Tracebacks()
-    for line in lines:
-        tracebacks.add(ESCAPE.sub("", line).rstrip(), 0)
-    return tracebacks.behind.get(0, "")
-
-
 def last_beside(log: Path | None, folder: Path) -> str:
     """Return the last traceback of the printed outputs in a folder that are not its log, with
     the name of the file; "" for none.
     """
     for path in _printed(log, folder):
+        tracebacks = Tracebacks()
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - _TAIL))
-            quoted = last_in(lines_of(file.read(_TAIL).decode(errors="replace")))
-        if quoted:
+            for line in lines_of(file.read(_TAIL).decode(errors="replace")):
+                tracebacks.add(ESCAPE.sub("", line).rstrip(), 0)
+        if quoted := tracebacks.behind.get(0):
             return f"{quoted} in {path.name}"
     return ""
 

@@ -58,7 +58,7 @@ from groupwise.readers.source import (
     vocabulary,
 )
 from groupwise.readers.trackers import exported_runs
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, annotated
 from groupwise.record.table import UNREADABLE, read_parquet
 from groupwise.wording import count
 
@@ -523,7 +523,7 @@ def read_json(path: Path, request: Request) -> RunRecord:
     """
     seen = peek(path)
     if seen.text.startswith("["):
-        return _read_list(path, seen, request)
+        return _read_list(seen, request)
     text = read_whole(seen)
     try:
         whole = parse_json(text, floats=True)
@@ -533,10 +533,10 @@ def read_json(path: Path, request: Request) -> RunRecord:
         raise UnreadableRunError(
             f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"
         ) from None
-    return _read_object(path, seen, request, whole)
+    return _read_object(seen, request, whole)
 
 
-def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
+def _read_list(seen: Peek, request: Request) -> RunRecord:
     """Read a JSON list of rows, as far as it is whole."""
     store, skipped, strange = RowStore(), 0, 0
     runs: list[JsonObject] = []
@@ -558,13 +558,13 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         else:
             store.add(unwrapped(row))
     if runs:
-        return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
+        return _read_run(seen, request, _named_runs(runs, {}), store.count)
     notes = encoding_notes(seen.encoding) + summary_notes(skipped)
     if not array.end:
         if not store.count:
             raise UnreadableRunError(
-                f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: "
-                "copy it again"
+                f"expected whole JSON, got {shown(seen.path)}, cut off or damaged before its first "
+                "row: copy it again"
             )
         notes.append(
             f"the JSON is cut off or damaged after row {store.count}: only complete rows are used"
@@ -574,19 +574,14 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         "element of the list is no row and was",
         "elements of the list are not rows and were",
     )
-    return assemble(Log(store, path, "json", seen.size, notes), request)
+    return assemble(Log(store, seen.path, "json", seen.size, notes), request)
 
 
-def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> RunRecord:
+def _read_object(seen: Peek, request: Request, whole: JsonView) -> RunRecord:
     """Read the log that a JSON object holds."""
     if entries := _runs_in(whole):
-        return _read_run(
-            path,
-            seen,
-            request,
-            _named_runs(entries, whole),
-            sum(not _inner_logs(run) for run in entries),
-        )
+        silent = sum(not _inner_logs(run) for run in entries)
+        return _read_run(seen, request, _named_runs(entries, whole), silent)
     rows = _rows_in(whole)
     if rows is None:
         settings = settings_in(dict(flatten(whole)))
@@ -597,9 +592,10 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> R
         )
         hint = "give the log, and this file with --config" if settings else "give the log"
         raise UnreadableRunError(
-            f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}"
+            f"expected a log, got {shown(seen.path)}, which holds {what} and no rows of steps: "
+            f"{hint}"
         )
-    return _record_of(path, seen, request, rows, whole)
+    return _record_of(seen, request, rows, whole)
 
 
 def _runs_in(whole: JsonView) -> list[JsonObject]:
@@ -609,29 +605,16 @@ def _runs_in(whole: JsonView) -> list[JsonObject]:
 
 
 def _record_of(
-    path: Path,
-    seen: Peek,
-    request: Request,
-    rows: list[JsonObject],
-    about: JsonView,
-    name: str = "",
+    seen: Peek, request: Request, rows: list[JsonObject], about: JsonView, name: str = ""
 ) -> RunRecord:
     """Return the record of rows and the settings beside them."""
     kept = [row for row in rows if not is_summary(row)]
     beside = {key: value for key, value in about.items() if not isinstance(value, list)}
     notes = encoding_notes(seen.encoding) + summary_notes(len(rows) - len(kept))
-    stated = ((beside, f"{path.name}, beside the rows"),)
+    stated = ((beside, f"{seen.path.name}, beside the rows"),)
+    store = RowStore.of(map(unwrapped, kept))
     return assemble(
-        Log(
-            RowStore.of(map(unwrapped, kept)),
-            path,
-            "json",
-            seen.size,
-            notes,
-            stated=stated,
-            name=name,
-        ),
-        request,
+        Log(store, seen.path, "json", seen.size, notes, stated=stated, name=name), request
     )
 
 
@@ -670,7 +653,7 @@ def _rows_in(whole: JsonView, depth: int = 0) -> list[JsonObject] | None:
         and len(below[0]) == len(columns)
         and not any(map(_has_step, below[0][:1]))
     ):
-        return [{**row, **beside} for row, beside in zip(below[0], columns, strict=True)]
+        return [row | beside for row, beside in zip(below[0], columns, strict=True)]
     return (
         _table_in(whole)
         or columns
@@ -713,13 +696,10 @@ def _rows_of_columns(whole: JsonView) -> list[JsonObject]:
     """
     metrics = _metrics_in(whole)
     if metrics:
-        at = sorted({*chain(*metrics.values())})
         return [
-            {
-                "step": step,
-                **{key: points[step] for key, points in metrics.items() if step in points},
-            }
-            for step in at
+            {"step": step}
+            | {key: points[step] for key, points in metrics.items() if step in points}
+            for step in sorted({*chain(*metrics.values())})
         ]
     columns = {key: cells for key, value in whole.items() if (cells := _column(value))}
     length = max(map(len, columns.values()), default=0)
@@ -870,34 +850,31 @@ def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject
             (str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)),
             str(number),
         )
-        named.setdefault(
-            clean_key(name)[:80],
-            {**shared, **run},
-        )
+        named.setdefault(clean_key(name)[:80], shared | run)
     return named
 
 
 def _read_run(
-    path: Path, seen: Peek, request: Request, runs: Mapping[str, JsonObject], silent: int
+    seen: Peek, request: Request, runs: Mapping[str, JsonObject], silent: int
 ) -> RunRecord:
     """Read the chosen run of several; entries without a log, as of runs that failed, are
     counted.
     """
-    name = one_run(path, runs, request.chosen)
+    name = one_run(seen.path, runs, request.chosen)
     run = runs[name]
     rows = _rows_in(run)
     if rows is None:
         raise UnreadableRunError(
-            f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run"
+            f"expected rows of steps in run {name!r} of {shown(seen.path)}, got none: choose "
+            "another run"
         )
-    record = _record_of(path, seen, request, rows, run, name)
     without = noted(
         silent,
         "entry of the file has",
         "entries of the file have",
         "no log, for example failed runs: left out",
     )
-    return replace(record, notes=(*record.notes, *without))
+    return annotated(_record_of(seen, request, rows, run, name), *without)
 
 
 LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")

@@ -241,7 +241,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     stated = _columns(database, "params") >= {"key", "value", "run_uuid"}
     parameters = dict(database.execute(query, (identity,)).fetchall()) if stated else {}
     log = Log(store, path, "database", path.stat().st_size, name=name)
-    return _with_parameters(log, parameters, replace(request, chosen=name))
+    return _with_parameters(log, parameters, request)
 
 
 def _with_parameters(log: Log, parameters: Mapping[Any, Any], request: Request) -> RunRecord:
@@ -249,7 +249,8 @@ def _with_parameters(log: Log, parameters: Mapping[Any, Any], request: Request) 
     paths.
     """
     settings = {str(key).replace(".", "/"): number_in(value) for key, value in parameters.items()}
-    return assemble(replace(log, stated=((settings, "MLflow's parameters"),)), request)
+    log = replace(log, stated=((settings, "MLflow's parameters"),))
+    return assemble(log, replace(request, chosen=log.name))
 
 
 def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str, str]:
@@ -319,7 +320,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     }
     notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
     log = Log(store, home, "mlflow", size, notes, name=name)
-    return _with_parameters(log, parameters, replace(request, chosen=name))
+    return _with_parameters(log, parameters, request)
 
 
 def _title(run: Path) -> str:

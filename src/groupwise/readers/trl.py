@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,7 @@ from groupwise.readers.source import (
     read_whole,
     shown,
 )
-from groupwise.record.run import RunConfig, RunRecord, Source
+from groupwise.record.run import RunConfig, RunRecord, Source, annotated
 from groupwise.record.table import read_parquet
 from groupwise.wording import count
 
@@ -113,7 +112,7 @@ def _record(
             state.path,
             "trl",
             state.size,
-            tuple(remarks),
+            remarks,
             stated=stated,
             home=folder,
             name=name,
@@ -121,18 +120,11 @@ def _record(
         ),
         request,
     )
-    files = (
-        sorted(
-            path
-            for path in (folder / "completions").glob("completions_*.parquet")
-            if path.is_file()
-        )
-        if folder
-        else []
-    )
+    dumps = (folder / "completions").glob("completions_*.parquet") if folder else ()
+    files = sorted(path for path in dumps if path.is_file())
     typed, more, sources = completions_in(files[:100_000])
     if typed is None:
-        return replace(record, notes=(*record.notes, *more))
+        return annotated(record, *more)
     return with_completions(record, typed, more, sources)
 
 
@@ -161,8 +153,8 @@ def with_completions(
     evaluated = record.steps.select("step", *evaluations).with_columns(logged=logged_reward)
     evaluated = evaluated.filter(pl.any_horizontal(pl.col(evaluations).is_not_null()))
     rollouts, more = _without_evaluations(rows, evaluated)
-    sources, notes = (*record.sources, *sources), (*record.notes, *remarks, *more)
-    return replace(record, config=config, rollouts=rollouts, sources=sources, notes=notes)
+    sources = (*record.sources, *sources)
+    return annotated(record, *remarks, *more, config=config, rollouts=rollouts, sources=sources)
 
 
 def states_in(folder: Path) -> list[Path]:

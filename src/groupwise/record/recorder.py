@@ -427,6 +427,11 @@ class Recorder:
         """How many steps of `rows` are in the record, and not only in memory."""
         return len(self._confirmed)
 
+    @property
+    def seconds(self) -> float:
+        """The clock of the last step, 0 before the first."""
+        return float(self.rows[-1].get("seconds") or 0.0) if self.rows else 0.0
+
     def _trouble(self, reason: str) -> None:
         """Say once that steps wait, and keep within bounds what does."""
         if not self._failing:

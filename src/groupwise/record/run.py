@@ -934,18 +934,15 @@ def _spelling(name: str) -> str:
     return re.sub(r"[\s\-]+", "_", "/".join(map(str.strip, name.lower().split("/"))))
 
 
-def description_of(
-    name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
-) -> JsonObject:
+def description_of(name: str, config: RunConfig, meanings: Iterable[Meaning]) -> JsonObject:
     """Return what a record says of itself, as plain data."""
-    settings = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
         "config": {
             key: {"value": setting.value, "source": setting.source}
-            for key, setting in settings.items()
+            for key, setting in config.known().items()
         },
         "meanings": [asdict(meaning) for meaning in meanings],
     }
@@ -1133,12 +1130,12 @@ class JournalRows:
         record, sources = self._record, self._record.sources
         if self._about:
             stated = parse_about(self._about, self.path.parent)
-            record = replace(
+            record = annotated(
                 record,
+                *stated.notes,
                 name=_title(stated.name, self.path.parent.name),
                 config=stated.config,
                 meanings=stated.meanings or record.meanings,
-                notes=(*record.notes, *stated.notes),
             )
         if self.path.is_file():
             rows = len(record.steps) - self._saved
@@ -1159,6 +1156,11 @@ def _title(own: str, folder: str) -> str:
     """Return the name of a run; one word alone says less than the name of a folder in several."""
     several = re.search(r"[^\W_][_.-][^\W_]", folder)
     return folder if several and own.isalpha() else own
+
+
+def annotated(record: RunRecord, *notes: str, **fields: Any) -> RunRecord:
+    """Return a record with more notes, and perhaps other fields."""
+    return replace(record, notes=(*record.notes, *notes), **fields)
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:

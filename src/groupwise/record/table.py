@@ -128,7 +128,7 @@ def _cells(rows: Sequence[JsonView], odd: Odd, first: Sequence[str] = ()) -> dic
     return cells
 
 
-def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame:
+def steps_of_rows(rows: Sequence[JsonView], odd: Odd) -> pl.DataFrame:
     """Return a steps table from rows: updates that are missing are the steps, windows are 1."""
     columns = columns_of(rows, odd)
     columns.pop("step", None)
@@ -273,7 +273,7 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
     wrong, above = _clock_faults(updates), _is_above(window)
     if wrong:
         odd["clock", "optimizer_updates"] += wrong
-        steps = steps.with_columns(pl.col("step").cast(pl.Float64).alias("optimizer_updates"))
+        steps = steps.with_columns(optimizer_updates=pl.col("step").cast(pl.Float64))
     if not above.all():
         odd["window", "window"] += int((~above).sum())
         steps = steps.with_columns(
@@ -461,7 +461,7 @@ def check_steps(steps: pl.DataFrame) -> None:
         )
 
 
-def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
+def check_rollouts(rollouts: pl.DataFrame, *, left: bool) -> None:
     """Raise where the rollouts table breaks an invariant.
 
     `left` says that completions stay in their files.

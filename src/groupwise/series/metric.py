@@ -210,9 +210,7 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
         "reward" in record.rollouts.columns and "reward" in record.steps.columns
     ):
         return None
-    counted = record.rollouts.group_by("step").agg(
-        pl.col("reward").mean().alias("mean"), pl.len().alias("count")
-    )
+    counted = record.rollouts.group_by("step").agg(mean=pl.col("reward").mean(), count=pl.len())
     both = counted.join(record.steps.select("step", "reward"), on="step")
     meaning = record.meaning("reward")
     rounding = meaning.resolution if meaning else 0.0
@@ -277,16 +275,11 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | 
     groups = (
         rollouts.filter(pl.col(name).is_not_null())
         .group_by("step", "prompt_id", maintain_order=True)
-        .agg(
-            pl.col(name).mean().alias("mean"),
-            (pl.col(name).var(ddof=1) / pl.len()).alias("within"),
-            pl.len().alias("size"),
-        )
+        .agg(mean=pl.col(name).mean(), within=pl.col(name).var(ddof=1) / pl.len(), size=pl.len())
         .filter(pl.col("size") >= 2)
     )
     steps = groups.group_by("step", maintain_order=True).agg(
-        (pl.col("mean").var(ddof=1) / pl.len()).alias("between"),
-        (pl.col("within").sum() / pl.len() ** 2).alias("within"),
+        between=pl.col("mean").var(ddof=1) / pl.len(), within=pl.col("within").sum() / pl.len() ** 2
     )
     if len(steps) < max(3, len(rows) // 4):
         return None
@@ -464,7 +457,7 @@ def recent_steps(rollouts: pl.DataFrame) -> tuple[int, int]:
 def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | None:
     """The outlook from logged columns."""
     prompts = record.config.value("prompts_per_step")
-    window = np.maximum(_array(record.steps["window"]), 1)
+    window = np.maximum(record.values("window"), 1)
     groups = (
         None
         if prompts is None or not window.size
@@ -482,14 +475,14 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
         for meaning in record.meanings
         if meaning.quantity == "reward" and not meaning.unavailable
     ]
-    mean = _array(record.steps[rewards[0].column])[rows] if rewards else None
-    counted = mean is not None and groups is not None and bool(np.isfinite(mean).all())
-    right = counted and is_binary_mean(
-        np.asarray(mean), float(size * (groups or 0)), rewards[0].resolution
-    )
-    return zero_variance_of_columns(
-        equal[rows], size, mean_T=mean if right else None, groups=groups
-    )
+    right = None
+    if rewards and groups is not None:
+        mean = record.values(rewards[0].column)[rows]
+        if np.isfinite(mean).all() and is_binary_mean(
+            mean, float(size * groups), rewards[0].resolution
+        ):
+            right = mean
+    return zero_variance_of_columns(equal[rows], size, mean_T=right, groups=groups)
 
 
 def _equal_shares(record: RunRecord, groups: int | None) -> Float | None:
@@ -525,20 +518,14 @@ def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
         name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()
     ]
     if "reward" in rollouts.columns and rollouts["reward"].count():
-        rewarded = rollouts.filter(pl.col("reward").is_finite()).with_columns(
-            pl.col("reward").round(6).alias("outcome")
-        )
+        earned = pl.col("reward")
+        outcome = earned.round(6)
     elif functions:
-        rewarded = rollouts.filter(
-            pl.all_horizontal(pl.col(name).is_finite() for name in functions)
-        )
-        rewarded = rewarded.with_columns(
-            pl.concat_str([pl.col(name).round(6) for name in functions], separator="|").alias(
-                "outcome"
-            )
-        )
+        earned = pl.col(functions)
+        outcome = pl.concat_str(earned.round(6), separator="|")
     else:
         return None
+    rewarded = rollouts.filter(pl.all_horizontal(earned.is_finite())).with_columns(outcome=outcome)
     rewarded = rewarded.filter(pl.len().over("step", "prompt_id") > 1)
     return rewarded if len(rewarded) else None
 
@@ -552,10 +539,7 @@ def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
         else pl.lit(None, dtype=pl.Float64)
     )
     groups = outcomes.group_by("step", "prompt_id", maintain_order=True).agg(
-        pl.len().alias("size"),
-        spread.alias("spread"),
-        (pl.col("outcome").n_unique() == 1).alias("zero_variance"),
-        *text,
+        *text, size=pl.len(), spread=spread, zero_variance=pl.col("outcome").n_unique() == 1
     )
     groups, how = _with_expectation(groups, outcomes)
     steps = (
@@ -581,7 +565,7 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
     values = outcomes["outcome"].n_unique()
     if values > MOST_VALUES:
         how = f"unavailable: the reward takes {values:,} values, more than {MOST_VALUES}"
-        return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
+        return groups.with_columns(expected=pl.lit(None, dtype=pl.Float64)), how
     again = groups.get_column("prompt", default=groups["size"].clear()).drop_nulls().is_duplicated()
     if 2 * again.sum() >= len(groups):  # of a prompt that never comes back no other visit tells
         by_prompt = _prompt_expectation(groups, outcomes)
@@ -590,9 +574,8 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
                 by_prompt,
                 "from the success rate of each prompt just before and after, averaged over prompts",
             )
-    expected = _step_expectation(groups, outcomes)
     return (
-        expected,
+        _step_expectation(groups, outcomes),
         "computed as if all prompts of a step were equally hard, which gives a lower bound",
     )
 
@@ -601,8 +584,8 @@ def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
     """Add the probability of zero variance as if all rollouts of a step were exchangeable."""
     counts = (
         outcomes.group_by("step", "outcome")
-        .agg(pl.len().alias("k"))
-        .with_columns(pl.col("k").sum().over("step").alias("m"))
+        .agg(k=pl.len())
+        .with_columns(m=pl.col("k").sum().over("step"))
     )
     sizes = groups.select("step", "size").unique().join(counts, on="step")
     return _expected(groups, sizes, sizes.columns, ["step", "size"])
@@ -616,9 +599,9 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
     fits no step of it.
     """
     visits = groups.sort("step", "prompt_id").with_columns(
-        pl.int_range(pl.len()).over("prompt").alias("visit")
+        visit=pl.int_range(pl.len()).over("prompt")
     )
-    counts = outcomes.group_by("step", "prompt_id", "outcome").agg(pl.len().alias("k"))
+    counts = outcomes.group_by("step", "prompt_id", "outcome").agg(k=pl.len())
     counts = (
         visits.select("step", "prompt_id", "prompt", "visit")
         .join(counts, on=["step", "prompt_id"])
@@ -630,7 +613,7 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
     pool = (
         neighbours.group_by("prompt", "visit", "outcome")
         .agg(pl.col("k").sum())
-        .with_columns(pl.col("k").sum().over("prompt", "visit").alias("m"))
+        .with_columns(m=pl.col("k").sum().over("prompt", "visit"))
     )
     table = visits.join(pool, on=["prompt", "visit"]).filter(pl.col("m") >= pl.col("size"))
     return _expected(groups, table, ["k", "m"], ["step", "prompt_id"])
@@ -641,7 +624,7 @@ def _expected(
 ) -> pl.DataFrame:
     """Add the sums of the chances that counts of outcomes have, added up in their order."""
     chance = counts.with_columns(all_from(counts["k"], counts["m"], counts["size"]))
-    expected = chance.sort(order).group_by(keys).agg(pl.col("chance").sum().alias("expected"))
+    expected = chance.sort(order).group_by(keys).agg(expected=pl.col("chance").sum())
     return groups.join(expected, on=keys, how="left")
 
 
@@ -686,7 +669,7 @@ def _logged(record: RunRecord, quantities: Words) -> GroupSeries:
             ):
                 doubt = "; ambiguous" if meaning.ambiguous else ""
                 source = f"logged as {meaning.column}: {meaning.definition}{doubt}"
-                step, value = _array(record.steps["step"]), _array(record.steps[meaning.column])
+                step, value = record.values("step"), record.values(meaning.column)
                 return GroupSeries(source, step, value, meaning.resolution)
     return GroupSeries(f"unavailable: it is not in the log; {LOG_COMPLETIONS}")
 
@@ -702,16 +685,16 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
             "unavailable: give --set group_size=G and --set prompts_per_step=B, or "
             f"{LOG_COMPLETIONS}"
         )
-    mean = _array(record.steps[rewards[0].column])
+    mean = record.values(rewards[0].column)
     finite = np.isfinite(mean)
-    window = np.maximum(_array(record.steps["window"])[finite], 1)
+    window = np.maximum(record.values("window")[finite], 1)
     rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
     if not is_binary_mean(mean[finite], rollouts, rewards[0].resolution):
         return GroupSeries(
             f"unavailable: the mean reward is not a count of right completions; {LOG_COMPLETIONS}"
         )
     how = "from the mean reward as if all prompts were equally hard, which gives a lower bound"
-    return GroupSeries(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
+    return GroupSeries(how, record.values("step"), mean**size + (1 - mean) ** size)
 
 
 def _array(series: pl.Series) -> Float:

@@ -10,7 +10,7 @@ from typing import Literal, cast
 from groupwise.edge.mode import ImportanceRatio, KLTerm, LagKind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Words, frozen
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunConfig, RunRecord
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
@@ -69,27 +69,26 @@ def stability_setting(record: RunRecord) -> StabilitySetting:
     """Return momentum and lag of a run; what the run does not say is its trainer's default, and
     what has none is asked for at once.
     """
-    framework = _framework_of(record)
+    config = record.config
+    framework, optimizer = _framework_of(config), config.value("optimizer")
     defaults = defaults_of(framework)
-    says = record.config.value
-    adam = says("optimizer") is None or optimizer_of(str(says("optimizer"))) == "adam"
-    wanted = {"beta1"} if adam and _missing_of_momentum(record) else set()
-    if says("lag_kind") is None:
+    adam = optimizer is None or optimizer_of(str(optimizer)) == "adam"
+    wanted = {"beta1"} if adam and _missing_of_momentum(config) else set()
+    if config.value("lag_kind") is None:
         wanted |= {"lag_kind", "refresh_interval"}
     assumed = {name: default for name, default in defaults.items() if name in wanted}
-    config = record.config.with_settings(assumed, f"the default of {framework}")
-    record = replace(record, config=config)
-    missing = (*_missing_of_momentum(record), *_missing_of_lag(record))
+    config = config.with_settings(assumed, f"the default of {framework}")
+    missing = (*_missing_of_momentum(config), *_missing_of_lag(config))
     if missing:
         raise UnknownSettingError(*missing, framework=framework if defaults else "")
-    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
-    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
-    lag = replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
+    momentum = config.value("momentum")
+    adam = adam and (optimizer is not None or momentum is None)
+    lag = lag_of(replace(record, config=config))
     listed = ", ".join(f"{name} {default}" for name, default in assumed.items())
     return StabilitySetting(
-        float(cast("float", record.config.value("beta1") if adam else momentum)),
+        float(cast("float", config.value("beta1") if adam else momentum)),
         adam,
-        lag,
+        replace(lag, is_bound=assumed.get("lag_kind") == "fixed"),
         f"The run does not state some settings, so the defaults of {framework} are assumed: "
         f"{listed}. If the run used others, give them with --set NAME=VALUE."
         if assumed
@@ -97,49 +96,46 @@ def stability_setting(record: RunRecord) -> StabilitySetting:
     )
 
 
-def _framework_of(record: RunRecord) -> str:
-    return str(record.config.value("framework") or "").lower().replace("-", "_")
+def _framework_of(config: RunConfig) -> str:
+    return str(config.value("framework") or "").lower().replace("-", "_")
 
 
-def _missing_of_momentum(record: RunRecord) -> Words:
-    name = record.config.value("optimizer")
+def _missing_of_momentum(config: RunConfig) -> Words:
+    name = config.value("optimizer")
     wanted = "beta1" if name is not None and optimizer_of(str(name)) == "adam" else "momentum"
-    absent = record.config.value(wanted) is None
-    return (
-        (wanted,) if absent and (name is not None or record.config.value("beta1") is None) else ()
-    )
+    absent = config.value(wanted) is None
+    return (wanted,) if absent and (name is not None or config.value("beta1") is None) else ()
 
 
-def _missing_of_lag(record: RunRecord) -> Words:
-    kind = record.config.value("lag_kind")
-    absent = [
-        name for name in ("lag_kind", "refresh_interval") if record.config.value(name) is None
-    ]
-    return () if kind == "none" else tuple(absent)
+def _missing_of_lag(config: RunConfig) -> Words:
+    if config.value("lag_kind") == "none":
+        return ()
+    return tuple(name for name in ("lag_kind", "refresh_interval") if config.value(name) is None)
 
 
 def lag_of(record: RunRecord) -> LagSetting:
     """Return the lag that a run's settings give."""
-    if missing := _missing_of_lag(record):
+    config = record.config
+    if missing := _missing_of_lag(config):
         raise UnknownSettingError(*missing)
-    kind = cast("LagKind", record.config.value("lag_kind"))
+    kind = cast("LagKind", config.value("lag_kind"))
     if kind == "none":
         return LagSetting("none", 1)
-    framework = _framework_of(record)
+    framework = _framework_of(config)
     # A trainer's own setting of this name says token or sequence: both are clipped ratios.
-    ratio = cast("ImportanceRatio", record.config.value("importance_ratio"))
+    ratio = cast("ImportanceRatio", config.value("importance_ratio"))
     if ratio not in ("none", "exact", "clipped"):
         clips = framework in {"trl", "verl", "unsloth"} and kind == "refresh"
         ratio = "clipped" if clips else "unknown"
-    interval = int(cast("int", record.config.value("refresh_interval")))
-    return LagSetting(kind, interval, ratio, _kl_term_of(record, framework))
+    interval = int(cast("int", config.value("refresh_interval")))
+    return LagSetting(kind, interval, ratio, _kl_term_of(config, framework))
 
 
-def _kl_term_of(record: RunRecord, framework: str) -> KLTerm:
+def _kl_term_of(config: RunConfig, framework: str) -> KLTerm:
     """The place of the KL term of a run: as the settings say, nowhere at a weight of 0, in TRL's
     loss, else unknown.
     """
-    weight, place = record.config.value("kl_weight"), record.config.value("kl_in")
+    weight, place = config.value("kl_weight"), config.value("kl_in")
     if weight == 0:
         return "none"
     if place is not None:

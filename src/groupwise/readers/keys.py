@@ -626,8 +626,7 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
             "positive_share",
             "share of positive completions among those that the log counts, judged by its name",
         )
-    quantity = _named(name)
-    if quantity is not None:
+    if quantity := _named(name):
         return _by_name(key, name, prefix, quantity, columns)
     function = re.fullmatch(r"rewards?/([^/]{1,80})(/mean)?", name.replace(" ", "_"))
     if (
@@ -647,11 +646,13 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
 def quantity_named(key: str) -> str:
     """Return the quantity of training that a key names in a log of an unknown program, or ""."""
     name, evaluated = _evaluated(snake(key))
-    return "" if evaluated else _named(name) or ""
+    return "" if evaluated else _named(name)
 
 
-def _named(name: str) -> str | None:
-    """Return the quantity that a key names; a share of groups is one, whoever counts them."""
+def _named(name: str) -> str:
+    """Return the quantity that a key names, or ""; a share of groups is one, whoever counts
+    them.
+    """
     bare, last = _bare(name), _bare(name.rpartition("/")[2])
     matches = (
         (pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last)), quantity)
@@ -659,7 +660,7 @@ def _named(name: str) -> str | None:
     )
     quantities = (match.expand(quantity) for match, quantity in matches if match)
     return next(
-        (quantity for quantity in quantities if quantity != TASK), None
+        (quantity for quantity in quantities if quantity != TASK), ""
     )  # `with_reward` looks for it, once the reward is known
 
 

@@ -124,21 +124,23 @@ def _texts(notebook: Any, what: str) -> Iterator[str]:
     """Yield the HTML outputs, the printed texts or the code of the cells; whatever has another
     shape is passed over.
     """
-    cells = notebook.get("cells") if isinstance(notebook, Mapping) else None
-    for cell in cells if isinstance(cells, list) else []:
-        if not isinstance(cell, Mapping):
-            continue
+    for cell in _objects(notebook, "cells"):
         if what == "source":
             yield _joined(cell.get("source"))
             continue
-        outputs = cell.get("outputs")
-        for output in outputs if isinstance(outputs, list) else []:
+        for output in _objects(cell, "outputs"):
+            data = output.get("data")
             if what == "text":
-                yield _joined(output.get("text") if isinstance(output, Mapping) else None)
-                continue
-            data = output.get("data") if isinstance(output, Mapping) else None
-            if isinstance(data, Mapping) and "text/html" in data:
+                yield _joined(output.get("text"))
+            elif isinstance(data, Mapping) and "text/html" in data:
                 yield _joined(data["text/html"])
+
+
+def _objects(whole: Any, key: str) -> list[JsonView]:
+    """Return the objects that another one lists under a key."""
+    entries = whole.get(key) if isinstance(whole, Mapping) else None
+    listed = entries if isinstance(entries, list) else []
+    return [entry for entry in listed if isinstance(entry, Mapping)]
 
 
 def _joined(text: Any) -> str:

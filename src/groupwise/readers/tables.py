@@ -319,18 +319,19 @@ class CsvFeed(Feed):
                 f"the last {wider:,} rows have more cells than the header has names, so nothing "
                 "tells which cell is which: left out"
             )
-        runs = exported_runs(self._names or [])
+        names = self._names or []
+        runs = exported_runs(names)
         if runs:
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
             notes.append(
                 "this is a table exported from W&B: the bounds of averages (__MIN, __MAX) are "
                 "ignored"
-                if any(name.endswith("__MIN") for name in self._names or [])
+                if any(column.endswith("__MIN") for column in names)
                 else "this is a chart table exported from a tracker, with one run per column"
             )
         # TensorBoard's export of one chart, whose file is named after the run and the tag
-        elif {*map(spelled, (self._names or [])[:9])} == {"wall_time", "step", "value"}:
+        elif {*map(spelled, names[:9])} == {"wall_time", "step", "value"}:
             store = store.renamed(
                 {
                     key: key
@@ -350,8 +351,7 @@ class CsvFeed(Feed):
             return record
         rows = len(record.steps)
         note = f"after {rows:,} steps a cell does not end, so the rest is not read"
-        source = replace(record.sources[0], note=note, of=rows + 1)
-        return replace(record, sources=(source, *record.sources[1:]))
+        return replace(record, sources=(replace(record.sources[0], note=note, of=rows + 1),))
 
 
 def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:

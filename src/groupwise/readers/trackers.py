@@ -223,7 +223,7 @@ def _trackio_config(database: sqlite3.Connection, run: str) -> JsonObject:
 def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> RunRecord:
     """Read a run that MLflow keeps: one row a number."""
     titled = _columns(database, "runs") >= {"run_uuid", "name"}
-    titles = dict(database.execute("SELECT run_uuid, name FROM runs").fetchall()) if titled else {}
+    titles = dict(database.execute("SELECT run_uuid, name FROM runs")) if titled else {}
     query = "SELECT DISTINCT run_uuid FROM metrics ORDER BY run_uuid LIMIT ?"
     identities = database.execute(query, (_MOST_RUNS,))
     titles = {run: titles.get(run) or run for (run,) in identities}
@@ -239,7 +239,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     store = RowStore.of(rows_of_entries(entries))
     query = "SELECT key, value FROM params WHERE run_uuid = ?"
     stated = _columns(database, "params") >= {"key", "value", "run_uuid"}
-    parameters = dict(database.execute(query, (identity,)).fetchall()) if stated else {}
+    parameters = dict(database.execute(query, (identity,))) if stated else {}
     log = Log(store, path, "database", path.stat().st_size, name=name)
     return _with_parameters(log, parameters, request)
 
@@ -311,14 +311,12 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     home = runs[identity]
     entries, size, damaged = _entries(home / "metrics")
     store = RowStore.of(rows_of_entries(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
-    small = {
-        key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16
-    }
     parameters = {
         key: file.read_text(encoding="utf-8", errors="replace").strip()
-        for key, file in small.items()
+        for key, file in _files(home / "params").items()
+        if file.stat().st_size < 1 << 16
     }
-    notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
+    notes = noted(damaged, "line is damaged and was", "lines are damaged and were")
     log = Log(store, home, "mlflow", size, notes, name=name)
     return _with_parameters(log, parameters, request)
 

@@ -471,12 +471,9 @@ class Recorder:
         rollouts = rollouts_table(
             [{**rollout, "step": number} for number, some in self._recent for rollout in some], odd
         )
-        meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
-        return with_notes(
-            RunRecord(self._name, steps, rollouts, self.config, meanings, (), tuple(self.notes)),
-            (),
-            odd,
-        )
+        notes = tuple(self.notes)
+        record = RunRecord(self._name, steps, rollouts, self.config, self._meanings, (), notes)
+        return with_notes(record, (), odd)
 
     def close(self) -> None:
         """Write what waits, describe the whole, and let go of the record."""
@@ -618,7 +615,7 @@ def home_of(output: str | Path, folder: Path) -> str:
 
 def identity_in(folder: Path) -> Identity | None:
     """Return the identity of the record in a folder; None where there is none to read."""
-    entry = None
+    entry: JsonView = {}
     try:
         with open_regular(folder / JOURNAL) as file:
             for line in file:
@@ -628,7 +625,7 @@ def identity_in(folder: Path) -> Identity | None:
                     entry = decode_entry(line) or entry
     except OSError:
         return None
-    about = entry.get("about") if entry is not None else None
+    about = entry.get("about")
     run = about.get("run") if isinstance(about, dict) else None
     return (
         Identity(str(run["id"]), str(run.get("home", "")))

@@ -1142,14 +1142,8 @@ class JournalRows:
             of = self.taken if self._is_thinned else 0
             note = parsing.read_in_part(len(record.steps), of)
             sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows, note, of))
-        meanings = [
-            meaning for meaning in record.meanings if meaning.column in record.steps.columns
-        ]
-        return with_notes(
-            replace(record, meanings=tuple(meanings), sources=sources),
-            notes_on(self.lines.damage),
-            Odd(self._odd),
-        )
+        record = replace(record, sources=sources)
+        return with_notes(record, notes_on(self.lines.damage), Odd(self._odd))
 
 
 def _title(own: str, folder: str) -> str:
@@ -1164,11 +1158,13 @@ def annotated(record: RunRecord, *notes: str, **fields: Any) -> RunRecord:
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
-    """Return the record with a sound clock, and with notes on what is odd in it."""
+    """Return the record with a sound clock, with the meanings of its columns alone, and with notes
+    on what is odd in it.
+    """
     steps = mended(record.steps, odd)
-    return replace(
-        record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
-    )
+    meanings = tuple(meaning for meaning in record.meanings if meaning.column in steps.columns)
+    notes = tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
+    return replace(record, steps=steps, meanings=meanings, notes=notes)
 
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:

@@ -171,12 +171,12 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
 
     It has as many columns as a table may have.
     """
-    table = (
-        pl.concat(present, how="diagonal")
-        if (present := [part for part in tables if part is not None])
-        else None
-    )
-    if table is None or table.width <= (most := parsing.most_keys(len(table)) + len(BASE_COLUMNS)):
+    present = [part for part in tables if part is not None]
+    if not present:
+        return None
+    table = pl.concat(present, how="diagonal")
+    most = parsing.most_keys(len(table)) + len(BASE_COLUMNS)
+    if table.width <= most:
         return table
     odd["wide", ""] += sum(table[name].count() for name in table.columns[most:])
     return table[:, :most]
@@ -357,11 +357,10 @@ def _float_series(name: str, values: Any, length: int) -> pl.Series:
 
 def plain_number(key: Any, value: Any) -> float | None:
     """Return one value of a row as a float or None."""
-    if value is None or (
-        isinstance(value, int | float | np.number)
-        and not isinstance(value, complex | np.complexfloating)
-    ):
-        return None if value is None else _as_float(value)
+    if value is None:
+        return None
+    if isinstance(value, int | float | np.number) and not isinstance(value, np.complexfloating):
+        return _as_float(value)
     raise InvalidArgumentError(
         f"expected a number or None for {str(key)[:60]!r}, got {str(value)[:40]!r}: convert it "
         "first"
@@ -375,10 +374,9 @@ def readable_cells(row: Mapping[Any, Any], odd: Odd) -> JsonObject:
         name = "a key"
         try:
             name = str(key)
-            as_it_is = name in WHOLE_COLUMNS
             readable[name] = (
                 value
-                if as_it_is
+                if name in WHOLE_COLUMNS
                 else _text(value)
                 if name in TEXT_COLUMNS
                 else plain_number(key, value)

@@ -31,7 +31,7 @@ from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import NamedColumns, Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of, with_found
 from groupwise.readers.dumps import DUMPS, GROUPS, SPELLED, SPELLINGS, DumpedRow, dump_of
-from groupwise.readers.rows import RowStore, clean_key, parse_number, whole_steps
+from groupwise.readers.rows import RowStore, clean_key, first_of, parse_number, whole_steps
 from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
@@ -120,10 +120,7 @@ def _share_groups(rows: list[DumpedRow]) -> bool:
     a prompt, or what names a group.
     """
     for key in GROUP_KEYS + PROMPT_KEYS:
-        named = [
-            (row.get(key), next((row[step] for step in STEP_KEYS if step in row), None))
-            for row in rows
-        ]
+        named = [(row.get(key), first_of(row, STEP_KEYS)) for row in rows]
         whole = [
             name
             for name in named

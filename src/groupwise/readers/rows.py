@@ -82,6 +82,11 @@ def spelled(key: str) -> str:
     return re.sub(r"[ .]", "_", snake(key.strip()).lower())
 
 
+def first_of(row: Mapping[Any, Any], keys: Iterable[str]) -> Any:
+    """Return the cell of the first key that a row has, None where it has none."""
+    return next((row[key] for key in keys if key in row), None)
+
+
 def is_summary(row: Mapping[Any, Any]) -> bool:
     """Return whether a row sums up a whole training and is none of its steps."""
     return "train_runtime" in row and "reward" not in row and "loss" not in row
@@ -373,7 +378,7 @@ class RowStore:
         whole = {
             spelled(key): key for key, cells in self.labels.items() if len(cells) == self.count
         }
-        metric = next((whole[key] for key in METRIC_KEYS if key in whole), "")
+        metric = first_of(whole, METRIC_KEYS)
         value = next((key for key in self._columns if spelled(key) in VALUE_KEYS), "")
         if not metric or not value:
             return None

@@ -30,6 +30,7 @@ from groupwise.readers.rows import (
     VALUE_KEYS,
     RowStore,
     clean_key,
+    first_of,
     is_evaluation,
     is_summary,
     one_run,
@@ -666,9 +667,8 @@ def _table_in(whole: JsonView) -> list[JsonObject]:
     """Return the rows of an object of the names of columns beside lists of their cells, as
     pandas splits a table.
     """
-    names = next((whole[key] for key in _HEADERS if key in whole), None)
-    rows = next((whole[key] for key in _BODIES if key in whole), None)
-    return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
+    rows = first_of(whole, _BODIES)
+    return _rows_of_cells([first_of(whole, _HEADERS), *rows]) if isinstance(rows, list) else []
 
 
 def _rows_of_cells(lists: list[Any]) -> list[JsonObject]:
@@ -753,11 +753,7 @@ def _point(element: Any) -> tuple[float, float] | None:
     """
     if isinstance(element, dict):
         short = len(element) <= _MOST_OF_POINT
-        cells: list[Any] = [
-            next((element[key] for key in keys if key in element), None)
-            for keys in (STEP_KEYS, VALUE_KEYS)
-            if short
-        ]
+        cells = [first_of(element, keys) for keys in (STEP_KEYS, VALUE_KEYS) if short]
     else:
         cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
     sound = len(cells) == 2 and all(type(cell) in (int, float) for cell in cells)

@@ -134,9 +134,7 @@ def with_completions(
     """Return the record with the completions that lie beside its log, but for those of
     evaluations.
     """
-    logged = {
-        meaning.quantity: record.steps[meaning.column].to_numpy() for meaning in record.meanings
-    }
+    logged = {meaning.quantity: record.values(meaning.column) for meaning in record.meanings}
     means = {
         name.removeprefix("reward/"): values
         for name, values in logged.items()

@@ -144,7 +144,7 @@ def _printable(value: Any) -> str:
     """Return a short text without control characters."""
     if not isinstance(value, str | int | float):
         raise ValueError
-    cleaned = "".join(character for character in str(value) if character.isprintable()).strip()
+    cleaned = "".join(filter(str.isprintable, str(value))).strip()
     if not cleaned or len(cleaned) > 300:
         raise ValueError
     return cleaned

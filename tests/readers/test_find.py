@@ -7,10 +7,11 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
-from tests.readers.writers import tinker_folder, wandb_file
+from tests.readers.writers import event_file, tinker_folder, wandb_file
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import READERS, best_reader, run_record
@@ -389,3 +390,37 @@ def test_a_file_that_changed_is_looked_at_anew(tmp_path: Path) -> None:
         reader = best_reader(tmp_path / "log.txt")
         names.append(reader and reader.name)
     assert names == ["csv", "jsonl"]
+
+
+def test_a_run_that_is_written_in_two_formats_is_one_run(tmp_path: Path) -> None:
+    """As Ray Tune does; two seeds in two formats are two, whatever the first row shares."""
+    values = np.random.default_rng(3).random((2, 12, 2))
+    names, first = ("reward", "kl"), [str(tmp_path / "result.json")]
+
+    def write(seed: int) -> None:
+        rows = [dict(zip(names, row, strict=True)) for row in values[seed].tolist()]
+        lines = [json.dumps({"training_iteration": at} | row) for at, row in enumerate(rows)]
+        (tmp_path / "result.json").write_text("\n".join(lines) + "\n")
+
+    table = [",".join(map(str, [at, *row])) for at, row in enumerate(values[0].tolist())]
+    (tmp_path / "progress.csv").write_text("\n".join(["training_iteration,reward,kl", *table]))
+    write(0)
+    values_of = zip(*values[0].T.tolist(), strict=True)
+    rows = [
+        {
+            "step": at,
+            "ray/tune/reward": reward,
+            "ray/tune/kl": kl,
+            "ray/tune/training_iteration": at,
+        }
+        for at, (reward, kl) in enumerate(values_of)
+    ]
+    event_file(tmp_path / "events.out.tfevents.1764500000.host", rows)
+    record = run_record(tmp_path)
+    assert record.steps["reward"].to_list() == values[0, :, 0].tolist()
+    assert record.notes[-1].endswith("tfevents.1764500000.host, progress.csv")
+    assert list(map(str, runs_below(tmp_path))) in ([str(tmp_path)], first)
+    values[1, 0] = values[0, 0]
+    write(1)
+    with pytest.raises(UnreadableRunError, match=r"which holds 2 \(progress.csv, result.json\)"):
+        run_record(tmp_path)

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
 from importlib import import_module
+from itertools import islice, permutations
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -62,8 +63,8 @@ _OF_LOGS = vocabulary("of_a_log")
 _CHECKPOINTS = vocabulary("checkpoint")
 _MOST_FILES = 200
 _EITHER = vocabulary("of_either")
-_PRINTS = vocabulary("reader_of_prints")
-_NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
+_PRINTS, _BESIDE = vocabulary("reader_of_prints"), vocabulary("reader_beside_a_table")
+_NAME, _DECIMALS = re.compile(r"[A-Za-z_][\w/.@-]{2,80}"), re.compile(r"\d\.\d{3,20}")
 _KEY = re.compile(r'"([\w/.@-]{2,80})":')
 _AIM = (
     "which holds aim's store, that only aim opens: call aim storage reindex there, then save "
@@ -271,7 +272,7 @@ def locate(place: Path, request: Request) -> Located:
         for log in logs_in(folder)
         if log != run and not are_rollouts(best_reader(log))
     ]
-    note = f"{run.name} was read, and other logs were left out: {some_of(others)}"
+    note = f"of several logs {run.name} was read, and others were left out: {some_of(others)}"
     return replace(located, notes=(*located.notes, *([note] if others else ())))
 
 
@@ -523,30 +524,43 @@ def logs_in(folder: Path) -> list[Path]:
     ]
 
 
+def _ends(names: Iterable[str]) -> set[str]:
+    """Return the last parts of names: what stands before them differs between programs."""
+    return {name.rpartition("/")[2] for name in names}
+
+
 def own_logs(logs: Sequence[Path]) -> list[Path]:
-    """Return logs of one folder but for rollouts beside a log, for what the run of a table printed
-    beside it, where most names of the tables' first lines stand, and for tables that share no
-    quantity with the only one that holds a reward.
+    """Return logs of one folder but for rollouts beside a log, for what the run of a table wrote
+    beside it, where most names of the tables' first lines stand, for tables that share no
+    quantity with the only one that holds a reward, and for what another format holds as well.
     """
     logs = [log for log in logs if not _sniff_rollouts(peek(log))] or logs
     if len(logs) < 2:
         return list(logs)
-    prints = [log for log in logs if (reader := best_reader(log)) and reader.name in _PRINTS]
+    prints = [log for log in logs if (reader := best_reader(log)) and reader.name in _BESIDE]
     heads = {
         log: {*_NAME.findall("".join(first_lines(peek(log), 1)))}.difference(_EITHER)
         for log in logs
         if log not in prints
     }
-    keys = {name for names in heads.values() for name in names}
-    parts = [
+    numbers = {log: {*_DECIMALS.findall("".join(first_lines(peek(log), 20)))} for log in heads}
+    parts = list[Path]()
+    for log, other in islice(permutations(heads, 2), _MOST_FILES):
+        less, more = numbers[log], numbers[other]
+        within = less < more or (less == more and log.name < other.name)
+        if within and len(less) > 2 and log.suffix != other.suffix:
+            parts.append(log)
+    own = {log: names for log, names in heads.items() if log not in parts}
+    keys = _ends(name for names in own.values() for name in names)
+    parts += [
         log
         for log in prints
-        if 2 * len(keys.intersection(_NAME.findall(peek(log).text))) > max(len(keys), 3)
+        if 2 * len(keys & _ends(_NAME.findall(peek(log).text))) > max(len(keys), 3)
     ]
-    rewarded = [log for log, names in heads.items() if "reward" in map(quantity_named, names)]
+    rewarded = [log for log, names in own.items() if "reward" in map(quantity_named, names)]
     if len(rewarded) == 1:
-        own = heads[rewarded[0]]
-        parts += [log for log, names in heads.items() if not any(map(quantity_named, names & own))]
+        shared = own[rewarded[0]]
+        parts += [log for log, names in own.items() if not any(map(quantity_named, names & shared))]
     return [log for log in logs if log not in parts]
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
     MAY_HIDE,
@@ -428,9 +428,12 @@ def judged_fits(
     questioned.
     """
     room = observations.time_M.size - 2
-    able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room] or [
-        law_by_name("constant")
-    ]
+    able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room]
+    if not able:
+        raise InsufficientDataError(
+            f"expected at least {len(laws[0].parameters) + 2} independent rows for the law "
+            f"{laws[0].name}, got {room + 2}: log more, or let all laws compete"
+        )
     fits = ranked([fit_law(observations, law) for law in able])
     if len(fits) > 1 and fits[0].law.name == "oscillator":
         fits = ranked(

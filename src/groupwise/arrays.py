@@ -127,7 +127,7 @@ def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
     array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
     if not np.isfinite(array).all():
         raise InvalidArgumentError(
-            f"expected finite numbers in {name}, got {_first_bad(array)}: fix these rollouts"
+            f"expected finite numbers in {name}, got {_first_bad(array)}: fix these values"
         )
     return array
 

@@ -45,7 +45,9 @@ def arguments(
     flags, whose default is False.
     """
     made = argparse.ArgumentParser(
-        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=text,
+        usage=argparse.SUPPRESS,  # it stands in the text, and an error is one line
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     for name in places:
         made.add_argument(name, nargs="?")
@@ -56,7 +58,17 @@ def arguments(
         elif default is not False:
             kind = {"type": type(default), "default": default}
         made.add_argument(f"--{name.replace('_', '-')}", help=HELP.get(name), **kind)
-    return made.parse_args()
+    given = made.parse_args()
+    for name, value in vars(given).items():
+        least = 0 if name == "seed" or not defaults.get(name) else 1
+        if isinstance(value, int) and value < least:
+            made.error(f"expected a whole number of at least {least} for --{name}, got {value}")
+    return given
+
+
+def options(text: str | None, **numbers: int) -> argparse.Namespace:
+    """--quick, --tables, --seed, and whole numbers with defaults."""
+    return arguments(text, quick=False, tables=False, seed=2026, **numbers)
 
 
 def code_version() -> str:
@@ -213,10 +225,10 @@ def column(rows: Iterable[JsonView], name: str) -> Any:
 
 
 def print_table(
-    title: str, header: str | Sequence[str], rows: Iterable[str | Sequence[str]], rule: str = "---"
+    title: str, header: str | Sequence[str], rows: Iterable[str | Sequence[str]]
 ) -> None:
     """Print a Markdown table; a line is its cells, or a text in which " | " stands between them."""
     head, *lines = (line if isinstance(line, str) else " | ".join(line) for line in (header, *rows))
-    print(f"\n{title}\n\n| {head} |\n{f'|{rule}' * len(head.split(' | '))}|")
+    print(f"\n{title}\n\n| {head} |\n{'|---' * len(head.split(' | '))}|")
     for line in lines:
         print(f"| {line} |")

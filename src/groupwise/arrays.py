@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
+from reprlib import repr as short_repr
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,8 @@ Whole = NDArray[np.int64]
 Places = NDArray[np.intp]  # rows and counts of them
 Ends = tuple[float, float]  # of a range, or of a course
 Columns = Mapping[str, Float]  # by name
+WHOLE = int | np.integer
+NUMBER = WHOLE | float | np.floating
 Numeric = TypeVar("Numeric", bound=Callable[..., Any])
 
 
@@ -65,7 +68,23 @@ def of_numbers(of_a_run: str) -> Callable[[Numeric], Numeric]:
 
 def floats(values: ArrayLike) -> Float:
     """Return values as an array of floats."""
-    return np.asarray(values, dtype=float)
+    try:
+        return np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            f"expected an array of numbers, got {' '.join(short_repr(values).split())}: convert it"
+        ) from None
+
+
+def check_at_least(least: float, *, whole: bool = False, **named: object) -> None:
+    """Refuse what is no finite number of at least so much."""
+    kind, kinds = ("whole number", WHOLE) if whole else ("finite number", NUMBER)
+    for name, value in named.items():
+        if not isinstance(value, kinds) or not least <= value < np.inf:
+            raise InvalidArgumentError(
+                f"expected a {kind} of at least {least:g} for {name}, got {short_repr(value)}: "
+                "give one, or leave it out"
+            )
 
 
 def mean_ranks(values: ArrayLike) -> Float:
@@ -108,7 +127,7 @@ def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
     array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
     if not np.isfinite(array).all():
         raise InvalidArgumentError(
-            f"expected finite numbers in {name}, got {_first_bad(array)}: fix these rollouts"
+            f"expected finite numbers in {name}, got {_first_bad(array)}: fix these values"
         )
     return array
 

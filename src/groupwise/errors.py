@@ -112,6 +112,6 @@ E = TypeVar("E", bound=_Named)
 def named(name: str, entries: Iterable[E], kind: str) -> E:
     """Return the entry of a name, or refuse a name that none of them has."""
     named = {entry.name: entry for entry in entries}
-    if name not in named:
+    if not isinstance(name, str) or name not in named:
         raise InvalidArgumentError(f"expected {kind} of {', '.join(named)}; got {name!r}")
     return named[name]

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import NUMBER, Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain, frozen
 
@@ -112,8 +112,10 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
 
 def check_level(level: float) -> None:
     """Refuse what is no coverage."""
-    if not 0 < level < 1:
-        raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
+    if not isinstance(level, NUMBER) or not 0 < level < 1:
+        raise InvalidArgumentError(
+            f"expected a level between 0 and 1 of an interval, got {level!r}: 0.95 is usual"
+        )
 
 
 def mean_interval(value_P: Float, *, level: float = 0.95) -> Interval:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -533,6 +535,35 @@ def test_bad_arguments_are_refused_in_one_line(
     with pytest.raises(error) as caught:
         fit(time, value, **keywords)
     assert "\n" not in str(caught.value)
+
+
+@each_case(
+    ("keywords", "words"),
+    [
+        ({"smoothing": 2.5}, "a whole number of at least 1 for smoothing, got 2.5: give one"),
+        ({"smoothing": "five"}, "a whole number of at least 1 for smoothing, got 'five'"),
+        ({"smoothing": math.nan}, "a whole number of at least 1 for smoothing, got nan"),
+        ({"smoothing": 200}, "at least 3 rows that share no data, got 300 rows that average 200"),
+        ({"window": "ten"}, "a finite number of at least 1 for window, got 'ten': give one"),
+        ({"level": "high"}, "a level between 0 and 1 of an interval, got 'high'"),
+        ({"law": ["logistic"]}, "a law of constant, exponential, oscillator"),
+        ({"variance_T": ["much"] * N}, "an array of numbers, got ['much', 'much'"),
+        ({"variance_T": [-1e-4] * N}, "variances of at least 0 in variance_T, got -0.0001"),
+        (
+            {"variance_T": [1e-4] * (N - 1) + [-2.0]},
+            "variances of at least 0 in variance_T, got -2: give nan",
+        ),
+    ],
+)
+def test_what_was_expected_and_what_came_is_said(keywords: dict, words: str) -> None:
+    with pytest.raises(GroupwiseError, match=re.escape(f"expected {words}")):
+        fit(TIME, noisy(), **keywords)
+
+
+@each_case("value", [["low"] * N, [[1.0], [1.0, 2.0]], {0: 1.0}, {1.0, 2.0}])
+def test_values_that_are_no_numbers_are_refused_in_one_line(value: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^expected an array of numbers, got .{,80}$"):
+        fit(TIME, value)
 
 
 def test_an_unknown_law_is_refused_for_a_constant_series_too() -> None:

@@ -46,8 +46,8 @@ def test_missing_values_and_times_are_dropped_with_their_variance() -> None:
         ([[0, 1, 2]], [[1, 2, 3]], {}, "one and the same length"),
         ([0, 1, 1, 2], [1, 2, 3, 4], {}, "times must increase"),
         ([3, 2, 1], [1, 2, 3], {}, "times must increase"),
-        ([0, 1, 2], [1, 2, 3], {"window": 0.5}, "at least one; got a window"),
-        ([0, 1, 2], [1, 2, 3], {"window": NAN}, "at least one; got a window"),
+        ([0, 1, 2], [1, 2, 3], {"window": 0.5}, "at least 1 for window, got"),
+        ([0, 1, 2], [1, 2, 3], {"window": NAN}, "at least 1 for window, got"),
     ],
 )
 def test_bad_arguments_are_refused_with_a_sentence(
@@ -102,9 +102,7 @@ def test_claims_of_exactness_get_a_floor_and_gaps_the_mean() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "variance", [[0.0] * 4, [NAN] * 4, [-1.0] * 4], ids=["zero", "missing", "negative"]
-)
+@pytest.mark.parametrize("variance", [[0.0] * 4, [NAN] * 4], ids=["zero", "missing"])
 def test_a_variance_that_says_nothing_is_unknown(variance: list[float]) -> None:
     seen = observe(range(4), [1, 2, 4, 8], variance)
     assert np.isnan(seen.sampling_variance)

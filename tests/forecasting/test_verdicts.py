@@ -19,6 +19,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import FitOutcome
 from groupwise.readers import run_record
 from groupwise.series.metric import metric_series
+from groupwise_lab.worlds.runs import autoregressive_noise
 
 N = 200
 TIME = np.arange(float(N))
@@ -94,6 +95,44 @@ def test_the_plateau_of_a_run_that_several_laws_describe_covers_them_all() -> No
     value = 0.8 - 0.6 * np.exp(-TIME / 50) + noise(3, 0.02)
     free, alone = fit(TIME, value), fit(TIME, value, law="exponential")
     assert free.parameters["plateau"].width > alone.parameters["plateau"].width
+
+
+PART = np.arange(400) / 400
+ARRIVING = 1 - np.exp(-((PART / 0.06) ** 1.5))
+
+
+def slow_noise(seed: int) -> np.ndarray:
+    """Noise whose neighbours correlate by .5."""
+    return autoregressive_noise(np.random.default_rng(seed), PART.size, 0.02, 0.5)
+
+
+@each_case(("way", "end"), [(1, "high"), (-1, "low")])
+def test_a_plateau_that_the_last_rows_have_passed_has_no_end_there(way: int, end: str) -> None:
+    """A steep way and then a slow one that goes on: what a law of the steep part leaves over looks
+    like slow noise. The rows have passed the whole interval of the plateau in most such runs.
+    """
+    free = 0
+    for seed in range(8):
+        value = 0.5 + way * (0.6 * ARRIVING + 0.1 * PART) + slow_noise(seed)
+        result = fit(PART, value)
+        plateau = result.parameters["plateau"]
+        free += math.isinf(getattr(plateau, end))
+        assert plateau.low <= value[-40:].mean() <= plateau.high
+        assert result.status == ("not_identifiable" if not plateau.bounded else "converged")
+    assert free >= 5
+
+
+def test_a_plateau_that_rows_scatter_about_keeps_both_ends() -> None:
+    """Of eight runs that have arrived the last tenth of one lies above by chance."""
+    ends = [fit(PART, 0.5 + 0.6 * ARRIVING + slow_noise(seed)).status for seed in range(8)]
+    assert ends.count("converged") >= 7
+
+
+@each_case("seed", range(3))
+def test_a_swing_that_ends_beyond_its_plateau_comes_back(seed: int) -> None:
+    result = fit(TIME, 0.8 - 0.6 * np.exp(-TIME / 200) * np.cos(TIME / 21) + noise(seed, 0.02))
+    assert result.status == "converged"
+    assert result.curve_T[-20:].mean() > result.parameters["plateau"].high
 
 
 def test_a_forecast_after_a_collapse_starts_where_the_run_is() -> None:

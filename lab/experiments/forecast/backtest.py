@@ -125,10 +125,10 @@ def of_trained_runs(methods: Mapping[str, Method] | None = None) -> Calibrated |
         for share in SHARES
     ]
     by_shipped, bare = (
-        [(task, result.score(table)) for task, result in tried]
+        summarise_backtests([(task, result.score(table)) for task, result in tried])
         for table in (shipped(), UNCALIBRATED)
     )
-    return Calibrated(shipped(), summarise_backtests(by_shipped), summarise_backtests(bare))
+    return Calibrated(shipped(), by_shipped, bare, {})
 
 
 def main() -> None:

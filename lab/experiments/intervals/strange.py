@@ -35,8 +35,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.random import Generator
 
-from groupwise.arrays import Float, floats
-from groupwise.errors import InsufficientDataError
+from groupwise.arrays import Float, finite_array
+from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, plan_from_components, speed_lost
 from groupwise.estimators.components import components
 from groupwise.estimators.moments import moments_of_scores
@@ -174,7 +174,7 @@ def runs_of(name: str, draws: int, seed: int) -> Iterator[tuple[Float, Float, fl
         for deviation in (0.02, 0.05, 0.1):
             rng = np.random.default_rng([seed, number, int(1000 * deviation)])
             if name not in SHAPES:
-                value_T = floats(own(name)(rng))
+                value_T = finite_array(f"the rows of {name}", own(name)(rng), dimensions=1)
                 yield value_T, value_T, float(np.diff(value_T).std() / np.sqrt(2))
                 continue
             mean_T = SHAPES[name](rng)
@@ -236,7 +236,7 @@ def of_groups(name: str, draws: int, seed: int) -> Rows:
 def jobs(worlds: str, curves: str, drawn: int, seed: int) -> Iterator[tuple[Scoring, str]]:
     """What is to be scored."""
     for score, places in ((of_prompts, worlds), (of_curves, curves)):
-        yield from ((score, place) for place in places.split(",") if place)
+        yield from ((score, place) for place in dict.fromkeys(places.split(",")) if places)
     rng = np.random.default_rng([seed, 1])
     yield from ((of_prompts, draw_batch(rng, number)) for number in range(drawn))
     if not (worlds or curves or drawn):
@@ -258,14 +258,16 @@ def main() -> None:
         for (_, name), job in zip(work, made, strict=True):
             try:
                 scored = job.result()
-            except Exception as error:  # of a stranger's code
+            except (Exception, SystemExit) as error:  # of a stranger's code
                 if not own_ones:
                     raise
-                print(
-                    f"expected FILE.py:NAME of a function of a generator, got {name!r} "
-                    f"({' '.join(repr(error).split())}): name one as in my.py:draw",
-                    file=sys.stderr,
+                said = (
+                    f"{name}: {error}"
+                    if isinstance(error, GroupwiseError)
+                    else f"expected FILE.py:NAME of a function of a generator, got {name!r} "
+                    f"({' '.join(repr(error).split())}): name one as in my.py:draw"
                 )
+                print(said, file=sys.stderr)
                 failed = 2
                 continue
             part = half_of[name]

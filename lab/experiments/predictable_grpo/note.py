@@ -4,7 +4,6 @@ Two arms with rewards 0 and 1, reference policy (.7, .3), KL weight .5: its fixe
 and its stiffness K = .182398. It runs nothing by itself.
 """
 
-import argparse
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from common import (  # noqa: F401
     Row,
     Rows,
     column,
+    options,
     print_table,
     where,
 )
@@ -34,11 +34,6 @@ def note_bandit() -> Bandit:
 def logits_at(probability: float) -> np.ndarray:
     """Logits of two arms with this probability of the better one."""
     return np.array([0.0, np.log(probability / (1 - probability))])
-
-
-def options(text: str | None, **numbers: int) -> argparse.Namespace:
-    """--quick, --tables, --seed, and whole numbers with defaults."""
-    return common.arguments(text, quick=False, tables=False, seed=2026, **numbers)
 
 
 def short(value: float) -> str:

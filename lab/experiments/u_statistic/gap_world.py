@@ -6,9 +6,7 @@ prompts of three answers, and a bandit of four arms in its logits, whose Hessian
 runs nothing by itself.
 """
 
-import argparse
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,7 +16,7 @@ import common
 import numpy as np
 
 # scripts take them from here
-from common import Results, Row, Rows, column, where  # noqa: F401
+from common import Results, Row, Rows, column, options, print_table, where  # noqa: F401
 from falling_steps import RegularisedWorld, bandit_world, linear_world
 from final_gap import CovarianceParts, MatrixMoments, covariance_parts
 
@@ -82,13 +80,3 @@ def stage(name: str) -> Stage:
     curvature = np.linalg.eigvalsh(-hessian)
     smallest = curvature[curvature > 1e-10 * curvature.max()].min()
     return Stage(name, world, best, hessian, parts_at(world, best), 2 / float(smallest))
-
-
-def options(text: str | None, **numbers: int) -> argparse.Namespace:
-    """--quick, --tables, --seed, and whole numbers with defaults."""
-    return common.arguments(text, quick=False, tables=False, seed=2026, **numbers)
-
-
-def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:
-    """Print a table as the page shows it."""
-    common.print_table(title, header, lines, rule=" --- ")

@@ -21,7 +21,7 @@ Loader = Callable[[str], ModuleType]
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_every_script_runs_in_seconds(printed: Callable[..., str], name: str) -> None:
-    assert "| --- |" in printed(name, "--quick")
+    assert "|---|" in printed(name, "--quick")
 
 
 def test_every_world_has_an_optimum_with_curvature(load: Loader) -> None:

@@ -82,6 +82,7 @@ def test_the_table_is_made_from_runs_that_move(
     print_calibration(calibrated, (), Console(width=160))
     out = capsys.readouterr().out
     assert "4 runs in 3 clusters, each foretold by the table of the others" in out
+    assert "In the worst cluster" not in out  # no other method was tried
     rows = re.findall(r"^ *(?:10|20|40|60) % +(.*)$", out, re.MULTILINE)
     assert len(rows) == 4
     assert all(re.search(r"\d %( +\d+\.\d\d){5}$", row.strip()) for row in rows)

@@ -188,8 +188,53 @@ def test_what_is_no_function_of_a_file_is_refused_in_one_line(
         printed("strange", "--world", place, "--processes", "1", "--replicates", "4")
     assert ended.value.code == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"expected FILE.py:NAME of a function of a generator, got {place!r} (")
+    said = f"expected FILE.py:NAME of a function of a generator, got {place!r} ("
+    if place == "own.py:torn":  # a function whose batch is none
+        said = "own.py:torn: expected reward_N with 1 dimension, got shape (): reshape it"
+    assert line.startswith(said)
     assert ("no batch" in line) == (place in {"own.py:fails", "own.py:late"})
+
+
+def test_a_world_that_ends_the_program_and_a_curve_with_a_hole_leave_the_others_scored(
+    printed: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("own.py").write_text(
+        OWN + "\ndef leaves(rng):\n    raise SystemExit(3)\n"
+        "\ndef holed(rng):\n    return np.append(curve(rng), np.nan)\n"
+    )
+    given = ("--world", "own.py:leaves", "--curve", "own.py:holed,,own.py:curve,")
+    with pytest.raises(SystemExit) as ended:
+        printed("strange", *given, "--processes", "1", "--replicates", "4")
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    assert [line for line in out.splitlines() if line.startswith("| own.py:curve | 0% | ")]
+    end, hole, nothing = err.splitlines()
+    assert "got 'own.py:leaves' (SystemExit(3)): name one" in end
+    assert hole.startswith("own.py:holed: expected finite numbers in the rows of own.py:holed, got")
+    assert nothing.startswith("expected FILE.py:NAME of a function of a generator, got '' (")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "least"),
+    [("processes", "0", 1), ("replicates", "0", 1), ("seed", "-1", 0), ("drawn", "-1", 0)],
+)
+def test_a_number_that_is_none_of_the_study_is_refused_in_one_line(
+    option: str,
+    value: str,
+    least: int,
+    printed: Callable[..., str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        printed("strange", f"--{option}={value}")
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    said = f"expected a whole number of at least {least} for --{option}, got {value}"
+    assert line.endswith(said)
 
 
 def test_the_half_of_a_world_hangs_on_its_name_alone() -> None:

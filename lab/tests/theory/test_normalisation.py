@@ -200,7 +200,7 @@ def test_large_groups_do_not_overflow() -> None:
 def test_bad_input_is_refused_in_one_line() -> None:
     with pytest.raises(
         InvalidArgumentError,
-        match="unknown normalisation 'rank'; the normalisations are none, std, mean",
+        match="expected a normalisation of none, std, mean; got 'rank'",
     ):
         normalised_slope("rank", 0.5, 4)
     with pytest.raises(InvalidArgumentError, match=r"values from 0 to 1, got 0.5 to 1.5"):

@@ -105,7 +105,7 @@ def test_the_verifier_fails_from_a_step_on_and_the_checkpoint_knows(tmp_path: Pa
                 "a step"
             ),
         ),
-        (["--advantage", "best"], "no advantage is called 'best'"),
+        (["--advantage", "best"], "expected an advantage of"),
         (["--advantage", "trl/best"], "no preset of trl is called 'best'"),
         (["--size", "huge"], "expected a size of tiny, small, medium, large; got 'huge'"),
         (["--device", "toaster"], "--device expects a device of this machine"),

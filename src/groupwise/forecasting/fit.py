@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
     MAY_HIDE,
@@ -428,9 +428,12 @@ def judged_fits(
     questioned.
     """
     room = observations.time_M.size - 2
-    able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room] or [
-        law_by_name("constant")
-    ]
+    able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room]
+    if not able:
+        raise InsufficientDataError(
+            f"expected at least {len(laws[0].parameters) + 2} independent rows for the law "
+            f"{laws[0].name}, got {room + 2}: log more, or let all laws compete"
+        )
     fits = ranked([fit_law(observations, law) for law in able])
     if len(fits) > 1 and fits[0].law.name == "oscillator":
         fits = ranked(
@@ -443,6 +446,8 @@ def judged_fits(
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
+    if len(fits) > 1 and fits[0].law.shapes:
+        parameters["plateau"] = unpassed(observations, fits[0], parameters)
     if doubtful(observations, fits[0]):
         parameters = {
             name: replace(interval, low=-np.inf, high=np.inf)
@@ -507,6 +512,26 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
         asked = others if name == "plateau" else others.keys() & questioned
         shared[name] = hull([alone[name], *(others[law][name] for law in asked)])
     return alone | shared
+
+
+def unpassed(
+    observations: Observations, best: LawFit, parameters: Mapping[str, Interval]
+) -> Interval:
+    """The plateau without the end that the last tenth of the rows lies beyond, on the law's way and
+    off its curve.
+
+    A law of a steep part takes a slow one behind it for slow noise, which would come back. A law
+    that swings about its plateau comes back by itself.
+    """
+    plateau, swing, value = parameters["plateau"], parameters.get("overshoot"), observations.value_M
+    few = max(3, value.size // 10)
+    now, curve = (float(late[-few:].mean()) for late in (value, best.curve_M))
+    error = math.sqrt(np.mean(np.diff(value) ** 2) / 2 / few)
+    if (swing is not None and swing.high > 0) or abs(now - curve) <= 3 * error:
+        return plateau
+    if plateau.value > best.values["start"]:
+        return replace(plateau, high=math.inf if now > plateau.high else plateau.high)
+    return replace(plateau, low=-math.inf if now < plateau.low else plateau.low)
 
 
 def akaike_weights(fits: list[LawFit]) -> Float:

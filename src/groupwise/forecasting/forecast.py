@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from groupwise.arrays import Ends, Flags, Float, bisected, checked_shape, floats
+from groupwise.arrays import Ends, Flags, Float, bisected, check_at_least, checked_shape, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.fit import FEW, fall_from_height
 from groupwise.forecasting.observations import Observations, observe
@@ -344,8 +344,7 @@ def forecast(
     ahead = checked_shape("at_S", np.atleast_1d(np.asarray(at_S)), dimensions=1).astype(float)
     if not (np.abs(ahead) <= LARGEST_VALUE).all():
         raise InvalidArgumentError("the times of a forecast have to be finite numbers")
-    if rows < 1:
-        raise InvalidArgumentError(f"an observation is the mean of at least one row; got {rows}")
+    check_at_least(1, rows=rows)
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if ahead.min() < seen.origin:
         raise InvalidArgumentError(

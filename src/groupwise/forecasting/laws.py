@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Ends, Float, floats
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, named
 from groupwise.plain import Words, frozen
 
 Values = Any
@@ -381,9 +381,4 @@ def law_by_name(name: str) -> Law:
         >>> law_by_name("oscillator").parameters
         ('plateau', 'start', 'natural_frequency', 'damping_ratio')
     """
-    for law in LAWS:
-        if law.name == name:
-            return law
-    raise InvalidArgumentError(
-        f"unknown law {name!r}; the laws are {', '.join(law.name for law in LAWS)}"
-    )
+    return named(name, LAWS, "a law")

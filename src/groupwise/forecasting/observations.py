@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-from groupwise.arrays import Flags, Float, Places, bisected, floats, median
+from groupwise.arrays import Flags, Float, Places, bisected, check_at_least, floats, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import LARGEST_VALUE
 from groupwise.plain import frozen
@@ -245,11 +245,9 @@ def noise_posterior(
     shapes = (*noise_shapes(gap), *echoes)
     p, n = columns_MP.shape[1], time_M.size
     columns = np.column_stack([columns_MP, residual_M])
-    grams, log_determinant = _all_grams(time_M, relative_variance_M, columns, gap)
-    for shape in echoes:
-        whitener = Whitener(time_M, relative_variance_M, shape)
-        grams = np.append(grams, whitener.gram(columns)[None], axis=0)
-        log_determinant = np.append(log_determinant, whitener.log_determinant)
+    whiteners = [Whitener(time_M, relative_variance_M, shape) for shape in shapes]
+    grams = np.stack([whitener.gram(columns) for whitener in whiteners])
+    log_determinant = np.array([whitener.log_determinant for whitener in whiteners])
     inner, right = grams[:, :p, :p], grams[:, :p, p]
     inverse = np.linalg.inv(inner)
     shift = (inverse @ right[:, :, None])[:, :, 0]
@@ -274,53 +272,6 @@ def noise_posterior(
         int(weight.argmax()),
         n,
         freedom,
-    )
-
-
-def _all_grams(
-    time_M: Float, relative_variance_M: Float, columns_MP: Float, gap: float
-) -> tuple[Float, Float]:
-    """Gram matrix and log determinant under every one of `noise_shapes`; those that mix AR(1)
-    and white are solved in one call.
-    """
-    n, p = columns_MP.shape
-    log_phi = np.log(CORRELATIONS)[:, None] * (np.diff(time_M) / gap)
-    # AR(1) alone: innovations are independent.
-    scale = np.sqrt(-np.expm1(2 * log_phi))[:, :, None]
-    innovation_CMP = (columns_MP[1:] - np.exp(log_phi)[:, :, None] * columns_MP[:-1]) / scale
-    alone = innovation_CMP.transpose(0, 2, 1) @ innovation_CMP + np.outer(
-        columns_MP[0], columns_MP[0]
-    )
-
-    diagonal_CM, off_CM, log_state_C = _slow_precision(log_phi)
-    share_S1 = np.array(SHARES[:-1])[:, None]
-    white_SM = 1 / ((1 - share_S1) * relative_variance_M)
-    diagonal = (diagonal_CM[:, None] / share_S1 + white_SM).ravel()
-    # A zero at the end of each row of `off` decouples the stacked systems.
-    off = np.zeros((len(CORRELATIONS), len(share_S1), n))
-    off[:, :, :-1] = off_CM[:, None] / share_S1
-    factor, lower, _ = dpttrf(diagonal, off.ravel()[:-1])
-    weighted_PSM = columns_MP.T[:, None] * white_SM
-    # The solver wants one column after another, which is how they lie here.
-    right_PCSM = np.broadcast_to(weighted_PSM[:, None], (p, *off.shape)).copy()
-    solved = dpttrs(factor, lower, right_PCSM.reshape(p, -1).T, overwrite_b=1)[0]
-    solved_CSPM = solved.T.reshape(right_PCSM.shape).transpose(1, 2, 0, 3)
-    weighted_SMP = weighted_PSM.transpose(1, 2, 0)
-    mixed = columns_MP.T @ weighted_SMP - solved_CSPM @ weighted_SMP
-
-    gram_CS = np.concatenate([mixed, alone[:, None]], 1)
-    log_factor = (
-        np.log(factor).reshape(off.shape).sum(2)
-        + n * np.log(share_S1[:, 0])
-        - np.log(white_SM).sum(1)
-    )
-    log_CS = log_state_C[:, None] + np.concatenate(
-        [log_factor, np.zeros((len(CORRELATIONS), 1))], 1
-    )
-    white = (columns_MP / relative_variance_M[:, None]).T @ columns_MP
-    log_white = np.log(relative_variance_M).sum(keepdims=True)
-    return np.concatenate([white[None], gram_CS.reshape(-1, p, p)]), np.concatenate(
-        [log_white, log_CS.ravel()]
     )
 
 
@@ -471,14 +422,8 @@ def observe(
     smoothing: int | None = None,
 ) -> Observations:
     """Clean a series and bring it into the form that a law is fitted to."""
-    if not 1 <= window < np.inf:
-        raise InvalidArgumentError(
-            f"a row averages a finite number of updates, at least one; got a window of {window}"
-        )
-    if smoothing is not None and smoothing < 1:
-        raise InvalidArgumentError(
-            f"a series is averaged over at least one row; got a smoothing of {smoothing}"
-        )
+    check_at_least(1, window=window)
+    check_at_least(1, whole=True, smoothing=1 if smoothing is None else smoothing)
     time, value, variance = usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
     rows, spacing, gaps = time.size, 1.0, np.diff(time)
@@ -490,6 +435,11 @@ def observe(
     if width > 1:
         spacing = median(gaps)
         keep_rows = np.arange(time.size - 1, -1, -width)[::-1]
+        if keep_rows.size < 3:
+            raise InsufficientDataError(
+                f"expected at least 3 rows that share no data, got {rows} rows that average {width}"
+                " each: log more, or give smoothing=1 if they do not"
+            )
         origin = float(time[0]) - (width - 1) * spacing
         time, value, variance, window = time[keep_rows], value[keep_rows], None, width * spacing
     starts = np.arange(0, time.size, -(-time.size // MAX_BLOCKS))
@@ -571,7 +521,12 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: Flags) -> Float | None
             f"variances need one entry per value; got {variance.shape} for {keep_T.shape}"
         )
     variance = variance[keep_T]
-    usable = np.isfinite(variance) & (variance >= 0)
+    if (variance < 0).any():
+        raise InvalidArgumentError(
+            f"expected variances of at least 0 in variance_T, got {variance.min():g}: give nan "
+            "where one is unknown"
+        )
+    usable = np.isfinite(variance)
     if not usable.any() or not (variance[usable] > 0).any():
         return None
     typical = float(variance[usable].mean())

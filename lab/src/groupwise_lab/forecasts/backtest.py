@@ -28,7 +28,7 @@ from groupwise.forecasting.forecast import (
     foreseen,
     shipped,
 )
-from groupwise.forecasting.observations import observe
+from groupwise.forecasting.observations import observe, usable_rows
 from groupwise.intervals import check_level
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
@@ -192,11 +192,7 @@ def trial(
     """Cut a run in two and foretell the second part from the first, by ours and by other methods
     (None: all there are).
     """
-    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
-    if time.ndim != 1 or time.shape != value.shape:
-        raise InvalidArgumentError("times and values need one and the same length")
-    keep = np.isfinite(time) & np.isfinite(value)
-    time, value = time[keep], value[keep]
+    time, value, _ = usable_rows(time_T, value_T)
     cut = rows_seen(time.size, share)
     if time.size < FEWEST_ROWS:
         raise InsufficientDataError(

@@ -118,13 +118,12 @@ class Scores:
                 "be off."
             )
             if few
-            else _DRAWN
+            else "In brackets are 95 % intervals, drawn over clusters."
         )
-        alike_names = "names in one folder that differ only in numbers are one"
         return (
             (
                 f"{count(self.summary.runs, 'run')} in {count(self.summary.clusters, 'cluster')}: "
-                f"{alike_names}."
+                "names in one folder that differ only in numbers are one."
             ),
             f"Error of groupwise over all shares: {ratios}.",
             (
@@ -141,9 +140,6 @@ class Scores:
             "runs": [run.as_dict() for run in self.runs],
             "left_out": [{"run": name, "reason": reason} for name, reason in self.left_out],
         }
-
-
-_DRAWN = "In brackets are 95 % intervals, drawn over clusters."
 
 
 def _ratio(ratio: Interval) -> str:
@@ -173,6 +169,7 @@ def cluster_of(path: Path) -> str:
 
 
 _FEWEST_TO_LEAVE_OUT = 3
+TOO_FAR = 1.3  # error over another method's that no cluster is to pass
 
 
 @frozen
@@ -182,6 +179,7 @@ class Calibrated:
     table: Calibration
     by_others: BacktestSummary  # each cluster by the table of the others
     uncalibrated: BacktestSummary  # by no table
+    alone: Mapping[str, BacktestSummary]  # each cluster by the table of the others
 
     def sentence(self) -> str:
         """What the table is worth, in a sentence."""
@@ -190,6 +188,24 @@ class Calibrated:
             f"The 90 % band held {held(whole)} of the window means, {percent(whole.above)} lay "
             f"above it and {percent(whole.below)} below; without a table it held "
             f"{percent(bare.coverage.value)}."
+        )
+
+    def worst(self) -> str:
+        """Where the error of the mean is furthest above that of the last mean, in a sentence; ""
+        where that was not tried.
+        """
+        error = {
+            name: part.whole.ratios["last_mean"].value
+            for name, part in self.alone.items()
+            if "last_mean" in part.whole.ratios
+        }
+        name = max(error, key=error.__getitem__, default="")
+        many = sum(ratio > TOO_FAR for ratio in error.values())
+        return (
+            f"In the worst cluster, {name}, the error is {error[name]:.2f} of the last mean's; it "
+            f"is over {TOO_FAR} in {many} of {len(error)}."
+            if error
+            else ""
         )
 
     def as_dict(self) -> JsonObject:
@@ -213,10 +229,16 @@ def calibrated(
             "are one; add runs of other work"
         )
     cases = [run.trial.case(run.cluster, run.name) for run in tried]
-    scored = []
+    scored = {}
     for cluster in clusters:
         step(f"leaving out {cluster}")
         table = calibrate([case for case in cases if case.cluster != cluster])
-        scored += [(cluster, run.trial.score(table)) for run in tried if run.cluster == cluster]
-    bare = [(run.cluster, run.trial.score(UNCALIBRATED)) for run in tried]
-    return Calibrated(calibrate(cases), summarise_backtests(scored), summarise_backtests(bare))
+        scored[cluster] = [
+            (cluster, run.trial.score(table)) for run in tried if run.cluster == cluster
+        ]
+    return Calibrated(
+        calibrate(cases),
+        summarise_backtests([test for own in scored.values() for test in own]),
+        summarise_backtests([(run.cluster, run.trial.score(UNCALIBRATED)) for run in tried]),
+        {cluster: summarise_backtests(own) for cluster, own in scored.items()},
+    )

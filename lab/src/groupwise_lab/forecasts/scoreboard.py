@@ -87,22 +87,17 @@ def summarise_backtests(scored: Sequence[tuple[str, Backtest]]) -> BacktestSumma
             ShareSummary(
                 share,
                 len(some),
-                _clusters(some),
+                len({cluster for cluster, _ in some}),
                 _pooled([(*test, test[1]) for test in some]),
                 thirds,
             )
         )
     return BacktestSummary(
         max(test.runs for test in shares),
-        _clusters(scored),
+        len({cluster for cluster, _ in scored}),
         _pooled([(*test, test[1]) for test in scored]),
         tuple(shares),
     )
-
-
-def _clusters(scored: Sequence[tuple[str, Backtest]]) -> int:
-    """How many clusters there are."""
-    return len({cluster for cluster, _ in scored})
 
 
 def _pooled(scored: Sequence[tuple[str, Backtest, Tally]]) -> Pooled:

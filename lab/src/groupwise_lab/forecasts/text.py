@@ -110,5 +110,5 @@ def print_calibration(
         for part, bare in zip(by_others.shares, calibration.uncalibrated.shares, strict=True)
     ]
     out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
-    out.line(calibration.sentence())
+    out.line(f"{calibration.sentence()} {calibration.worst()}")
     out.notes(f"left out {name}: {reason}" for name, reason in left_out)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, named
 from groupwise.plain import frozen
 from groupwise_lab.theory.verifier_noise import VerifierErrors
 
@@ -130,13 +130,7 @@ BASELINES: tuple[Baseline, ...] = (
 
 def baseline_by_name(name: str) -> Baseline:
     """Find a baseline in `BASELINES`; InvalidArgumentError names them all where there is none."""
-    for baseline in BASELINES:
-        if baseline.name == name:
-            return baseline
-    raise InvalidArgumentError(
-        f"unknown baseline {name!r}; the baselines are "
-        f"{', '.join(baseline.name for baseline in BASELINES)}"
-    )
+    return named(name, BASELINES, "a baseline")
 
 
 @frozen

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import InvalidArgumentError, named
 from groupwise.plain import frozen
 
 
@@ -52,11 +52,7 @@ def normalisation_by_name(name: str) -> Normalisation:
     """Find a normalisation in `NORMALISATIONS`; InvalidArgumentError names them all where there
     is none.
     """
-    for normalisation in NORMALISATIONS:
-        if normalisation.name == name:
-            return normalisation
-    names = ", ".join(normalisation.name for normalisation in NORMALISATIONS)
-    raise InvalidArgumentError(f"unknown normalisation {name!r}; the normalisations are {names}")
+    return named(name, NORMALISATIONS, "a normalisation")
 
 
 def expected_group_std(value: ArrayLike, group_size: int, *, ddof: int = 1) -> Float:

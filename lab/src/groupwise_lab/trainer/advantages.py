@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from groupwise.arrays import Float
-from groupwise.errors import InvalidArgumentError
+from groupwise.arrays import Float, check_at_least
+from groupwise.errors import InvalidArgumentError, named
 from groupwise.plain import frozen
 from groupwise_lab.trainer.baselines import (
     history,
@@ -179,10 +179,7 @@ def _check_scale(ddof: int, epsilon: float) -> None:
         raise InvalidArgumentError(
             f"expected ddof 0 or 1, got {ddof!r}: 1 divides the sum of squares by G - 1"
         )
-    if not 0 <= epsilon < float("inf"):
-        raise InvalidArgumentError(
-            f"expected epsilon of 0 or more, got {epsilon!r}: it is added to a standard deviation"
-        )
+    check_at_least(0, epsilon=epsilon)
 
 
 @frozen
@@ -248,10 +245,4 @@ ADVANTAGES: tuple[Advantage, ...] = (
 
 def advantage_by_name(name: str) -> Advantage:
     """Return an entry of `ADVANTAGES`."""
-    for advantage in ADVANTAGES:
-        if advantage.name == name:
-            return advantage
-    raise InvalidArgumentError(
-        f"no advantage is called {name!r}: choose one of "
-        f"{', '.join(entry.name for entry in ADVANTAGES)}"
-    )
+    return named(name, ADVANTAGES, "an advantage")

@@ -397,11 +397,11 @@ def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     assert finding.check == check
 
 
-def test_what_moved_long_after_a_decline_began_is_no_first_sign_of_it() -> None:
+def test_what_moved_after_a_decline_began_is_no_first_sign_of_it() -> None:
     row = np.arange(400)
     rng = np.random.default_rng(0)
     fell = 0.8 - 0.1 * np.clip((row - 100) / 200, 0, 1) + 0.01 * rng.standard_normal(400)
-    for moved, first in ((110, "kl"), (180, "reward")):
+    for moved, first in ((90, "kl"), (110, "reward"), (180, "reward")):
         kl = np.where(row < moved, 0.01, 0.1) * np.exp(0.05 * rng.standard_normal(400))
         judgement = judge(log(reward=fell, kl=kl))
         assert judgement.first_sign is not None

@@ -321,12 +321,8 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     broke = worst.check in (*instability.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, worst.step)
     signs = _led(look, cause, signs)
-    if change is not None and signs:
-        # About its onset a decline is hard to tell from noise: what moves there is its first sign.
-        level = reward_level(look.evidence)[0]
-        late = level.at(signs[0].step) - level.at(change.first) > reach_of(look.evidence)
-        if worst.check == numerics.FINITE or (late and _DECLINES & {*worst.facts}):
-            signs = _earliest((*signs, moved("reward", change.first, *change.ends)))
+    if change is not None and signs and {Fact.NOT_FINITE, *_DECLINES} & {*worst.facts}:
+        signs = _earliest((*signs, moved("reward", change.first, *change.ends)))
     first = min(
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,

@@ -301,6 +301,8 @@ _CLEAR = 6.0
 # A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes
 # none.
 _LUCK = 1.96
+# What shows that a policy answers otherwise.
+ANSWERS = {"entropy", "completion_length", "truncated_share"}
 # Moves of a logarithm that another policy makes, and that other prompts do; of what varies less.
 _MUCH, _LITTLE = 0.2, 0.05
 # Units of the last printed digit that a fall must have.
@@ -753,12 +755,13 @@ def span_of_fall(signal: NoisyMetric, row: int) -> tuple[int, int]:
 def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
     """Say whether entropy and length went on as before over a step.
 
-    The measure is how much the same means of neighbouring stretches moved at any earlier row, so
-    that slow drift is no change. A policy that is nearly certain of each token is not another one
-    for being more so: what entropy is left below a tenth of a nat does not count.
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, and
+    the noise of those rows, so that slow drift is no change. A policy that is nearly certain of
+    each token is not another one for being more so: what entropy is left below a tenth of a nat
+    does not count.
     """
     changes = []
-    for name in ("entropy", "completion_length", "truncated_share"):
+    for name in ANSWERS:
         signal = evidence.quantity(name)
         if signal is None or len(signal) < FEWEST_ROWS:
             continue
@@ -772,7 +775,7 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
             else np.log(np.maximum(signal.value_T, least))
         )
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
-        error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
+        error = _LUCK * long_run_deviation(value[:row]) * np.sqrt(2 / few)
         means = moving_mean(value[:row], few)
         moved = np.abs(
             means[few:] - means[:-few]

@@ -28,6 +28,7 @@ from groupwise.diagnostics import (
 )
 from groupwise.diagnostics.causes import CAUSES, Advice, Incident, advice_for, is_serious, verdict
 from groupwise.diagnostics.falls import (
+    ANSWERS,
     by_and_by,
     fall_of,
     level_changes,
@@ -499,6 +500,7 @@ def judged(evidence: Evidence) -> Judgement:
     if state is not State.CANNOT_TELL:
         state = _by_cause(evidence, state, worst, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
+    fell = level_changes(evidence).get("reward")
     first = next(iter(story.signs), None)
     level, now, now_from = _levels(story, progress)
     stopped = answers[numerics.FINITE]
@@ -529,7 +531,7 @@ def judged(evidence: Evidence) -> Judgement:
         not_logged=_not_logged(answers.values())
         if state is not State.CANNOT_TELL
         else _needed(evidence, answers),
-        checks=tuple(_beside(answer, story) for answer in ranked),
+        checks=tuple(_beside(answer, story, fell.last if fell else 0) for answer in ranked),
         notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
@@ -575,12 +577,17 @@ def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
     return tuple(action for action in actions if action.kind != "mask" or not evidence.never_cut)
 
 
-def _beside(answer: Finding, story: Story) -> Finding:
+def _beside(answer: Finding, story: Story, last: int) -> Finding:
     """The answer of a check beside what is told: what moved within its limit, and what the advice
-    goes by, is worth knowing.
+    goes by, is worth knowing; what is among the signs until the last step of the fall did not go
+    on as before.
     """
     names = {*story.advice.keys, *(sign.signal for sign in story.signs)}
     bare = _QUANTITIES.get(answer.check) in names and answer.status is Status.NONE
+    until = max(answer.step or 0, last)
+    if any(sign.signal in ANSWERS and sign.step <= until for sign in story.signs):
+        facts = (fact for fact in answer.facts if fact is not Fact.BEHAVIOUR_UNCHANGED)
+        answer = replace(answer, facts=tuple(facts))
     return replace(answer, status=Status.INFO) if bare else answer
 
 

@@ -845,7 +845,7 @@ def test_what_is_among_the_signs_is_not_said_to_have_gone_on(
     """
     row, rng = np.arange(120), np.random.default_rng(4)
     reward = np.where(row < 60, 0.8, 0.02) + 0.01 * rng.standard_normal(120)
-    entropy = 0.5 * factor ** (1.0 * (row >= 30) + (row >= 60 + late))
+    entropy = np.where(row < 30, 0.5, 0.5 * factor) * np.where(row < 60 + late, 1.0, factor)
     judgement = judge(log(reward=reward, entropy=entropy))
     steps = [sign.step for sign in judgement.signs if sign.signal == "entropy"]
     assert steps == ([step] if step else [])

@@ -119,7 +119,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": PLATEAU},
             State.OK,
             Learning.ARRIVED,
-            "reward 0.14 → 0.40, and flat since step 51",
+            "reward 0.14 → 0.40, no gain since step 51: perhaps its ceiling",
         ),
         (
             {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},

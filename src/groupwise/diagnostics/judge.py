@@ -375,9 +375,10 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
-        flat = f"{moved}, and flat since step {progress.since:,}"
         wasted = (evidence.record.steps["step"][-1] - progress.since) / progress.steps
-        return flat + f", {percent(wasted)} of the run" * (progress.learning is Learning.FLAT)
+        flat = progress.learning is Learning.FLAT
+        means = f", {percent(wasted)} of the run" if flat else ": perhaps its ceiling"
+        return f"{moved}, no gain since step {progress.since:,}{means}"
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
@@ -503,13 +504,8 @@ def judged(evidence: Evidence) -> Judgement:
     fell = level_changes(evidence).get("reward")
     first = next(iter(story.signs), None)
     level, now, now_from = _levels(story, progress)
-    stopped = answers[numerics.FINITE]
-    if (
-        is_serious(stopped)
-        and stopped.step is not None
-        and evidence.reward is not None
-        and evidence.reward.step_T[-1] < stopped.step
-    ):
+    stopped, reward = answers[numerics.FINITE], evidence.reward
+    if is_serious(stopped) and reward and reward.step_at(-1) < (stopped.step or 0):
         now = now_from = None  # what was its last number is not where it stands
     since = first.step if first is not None else story.onset
     parts = _headline(answers.values(), story, evidence.record.in_part, state)
@@ -535,7 +531,7 @@ def judged(evidence: Evidence) -> Judgement:
         notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
-        metric="" if evidence.reward is None else evidence.reward.column,
+        metric="" if reward is None else reward.column,
         level=level,
         now=now,
         now_from=now_from,

@@ -254,8 +254,8 @@ def test_every_finding_names_its_number() -> None:
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
             (
-                "50 % of the groups have zero variance: restart from step 12, where the reward was "
-                "best; lr ÷ 3; draw prompts that are sometimes right"
+                "most groups have zero variance: restart from step 12, where the reward was best; "
+                "lr ÷ 3; draw prompts that are sometimes right"
             ),
         ),
         (

@@ -363,11 +363,8 @@ class LevelChange:
         counts as nothing no more than all is.
         """
         lost = (self.before - self.after) / (self.before - floor) if self.before > floor else 1.0
-        value, *ends = (
-            min(max(lost + end - share.value, 0.0), 1.0)
-            for end in (share.value, share.low, share.high)
-        )
-        return Interval(value, *ends)
+        ends = [lost + end - share.value for end in (share.value, share.low, share.high)]
+        return Interval(*np.clip(ends, 0.0, 1.0).tolist())
 
 
 def change_between(
@@ -403,7 +400,7 @@ def level_changes(evidence: Evidence) -> Mapping[str, LevelChange]:
     changes = {
         name: change_of_fall(level, fall)
         for name, (level, fall) in falls_of(evidence).items()
-        if fall is not None and fall.lasts
+        if fall and fall.lasts
     }
     decline = decline_of(evidence)
     just_lost = lost_rows(evidence) or (None if decline is None else decline.change)
@@ -458,7 +455,7 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
     if change is None:
         return ()
     signs = signs_about(evidence, change.first, reach=reach, end=change.last)
-    if fall is not None and fall.lasts:
+    if fall and fall.lasts:
         onset = int(reward_level(evidence)[0].step_T[fall.row])
         signs = (*signs_about(evidence, onset, reach=reach), *signs)
     return tuple(sorted(signs, key=lambda sign: sign.step))
@@ -918,8 +915,7 @@ def held_out_rose(evidence: Evidence, step: int, *, late_gain: float = 1.0) -> E
     """
     held = evidence.held_out
     row = 0 if held is None else held.at(step)
-    few = 0 if held is None else (len(held) - row) // 4
-    if held is None or few < 2:
+    if held is None or (few := (len(held) - row) // 4) < 2:
         return None
     begin = row - few if row >= few else row
     middle = (begin + len(held) - few) // 2

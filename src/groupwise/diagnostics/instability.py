@@ -103,7 +103,7 @@ def unstable_training(evidence: Evidence) -> Finding:
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
     looked = _swinging(reward, order), _apart(evidence, step), _weights(evidence, reward, fall)
-    signs = [sign for sign in looked if sign is not None]
+    signs = [*filter(None, looked)]
     if not signs:
         round_ = (
             ""
@@ -182,7 +182,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
     # The sign of the fall: one change has one level before and after.
     before = just_before(entropy, row) if fell is None else usual
-    if sign is not None and sign.before and sign.after is not None:
+    if sign and sign.before and sign.after is not None:
         before, peak = sign.before, sign.after
     value = exactly(peak / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
@@ -296,7 +296,7 @@ def collapse(evidence: Evidence) -> Finding:
     if last and other is None:
         return _collapsed(evidence, *last[0])
     other = other or _decline(evidence)
-    if other is not None:
+    if other:
         return other
     # The last rows have made good half of a fall.
     back = next(

@@ -231,8 +231,8 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
         few = min(_BEST, len(reward))
         best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
         return Advice(
-            f"{100 * alike.value:.0f} % of the groups have zero variance: restart from step "
-            f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes right",
+            f"most groups have zero variance: restart from step {best:,}, where the reward was "
+            "best; lr ÷ 3; draw prompts that are sometimes right",
             (Fact.GROUPS_ALIKE.name,),
             best,
         )
@@ -311,7 +311,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     signs, change = worst.signs, level_changes(look.evidence).get("reward")
     if worst.step is not None and (not signs or worst.check in _NOT_ALONE):
         about = signs_about(look.evidence, worst.step, reach=reach_of(look.evidence))
-        if change is not None and change.first == worst.step:
+        if change and change.first == worst.step:
             about = signs_of_fall(look.evidence)
         own = {sign.signal for sign in signs}
         about = (*about, *look.answers[instability.NAME].signs)
@@ -322,7 +322,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     broke = worst.check in (*instability.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, worst.step)
     signs = _led(look, cause, signs)
-    if change is not None and signs and {Fact.NOT_FINITE, *_DECLINES} & {*worst.facts}:
+    if change and signs and {Fact.NOT_FINITE, *_DECLINES} & {*worst.facts}:
         signs = _earliest((*signs, moved("reward", change.first, *change.ends)))
     first = min(
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
@@ -330,8 +330,8 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     )
     advice = look.advice(cause, worst, first, worst.step)
     headline, gain, gravest = worst.message, look.progress.gain, look.worst
-    if gravest is not None and gravest.status is Status.CRITICAL is not worst.status:
-        since = "" if gravest.step is None else f" from step {gravest.step:,} on"
+    if gravest and gravest.status is Status.CRITICAL is not worst.status:
+        since = "" if gravest.step is None else f" since step {gravest.step:,}"
         words = gravest.signs[0].words if gravest.signs else gravest.message
         headline = f"{headline.rstrip('.')}; critical{since}: {words}"
     elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
@@ -366,8 +366,6 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.ROSE:
         return f"{moved} in {progress.steps:,} steps; no clear gain since step {progress.since:,}"
     level = f"reward {short(progress.after)}"
-    bounds = None if evidence.reward is None else evidence.reward.bounds
-    low, high = bounds or (0.0, 0.0)
     if progress.learning is Learning.AT_TOP:
         return f"{level if progress.since is None else moved}, {_top_of(evidence, progress.after)}"
     if progress.learning is Learning.RECOVERED:
@@ -382,7 +380,8 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    much = _OF_RANGE * (high - low) if bounds else _MUCH * abs(progress.before)
+    bounds = evidence.reward and evidence.reward.bounds
+    much = _OF_RANGE * np.ptp(bounds) if bounds else _MUCH * abs(progress.before)
     hidden = gain.high > much or gain.value + gain.low > 0
     learnt = "no clear gain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
@@ -580,11 +579,11 @@ def _beside(answer: Finding, story: Story, last: int) -> Finding:
     """
     names = {*story.advice.keys, *(sign.signal for sign in story.signs)}
     bare = _QUANTITIES.get(answer.check) in names and answer.status is Status.NONE
-    until = max(answer.step or 0, last)
+    until, gone = max(answer.step or 0, last), set[Fact]()
     if any(sign.signal in ANSWERS and sign.step <= until for sign in story.signs):
-        facts = (fact for fact in answer.facts if fact is not Fact.BEHAVIOUR_UNCHANGED)
-        answer = replace(answer, facts=tuple(facts))
-    return replace(answer, status=Status.INFO) if bare else answer
+        gone = {Fact.BEHAVIOUR_UNCHANGED}
+    facts = tuple(fact for fact in answer.facts if fact not in gone)
+    return replace(answer, status=Status.INFO if bare else answer.status, facts=facts)
 
 
 def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: State) -> Words:
@@ -610,11 +609,11 @@ def _levels(story: Story, progress: Progress) -> tuple[float | None, float | Non
 
 def _state(evidence: Evidence, worst: Finding | None, progress: Progress) -> State:
     """The state by the worst answer and by what the reward does."""
-    if worst is not None and worst.status is Status.CRITICAL:
+    if worst and worst.status is Status.CRITICAL:
         return State.FAILED if evidence.ended else State.FAILING
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
-    if worst is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
+    if worst or progress.learning in (Learning.FLAT, Learning.FALLING):
         return State.WARNING
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
 
@@ -625,7 +624,7 @@ def _by_cause(
     """The state once the cause is known: milder for what may be success, graver for a reward
     that is lost.
     """
-    if worst is not None and worst.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
+    if worst and worst.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
         state = State.WARNING
     if state is State.WARNING and _lost_all(evidence, progress, cause):
         return State.FAILED if evidence.ended else State.FAILING
@@ -640,7 +639,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     if reward is None or progress.learning is not Learning.FALLING or reward.low >= 0:
         return False
     fall = fall_of(evidence)
-    if fall is not None and fall.lasts and not settled(evidence, reward, fall):
+    if fall and fall.lasts and not settled(evidence, reward, fall):
         return False
     early, late = both_ends(reward, reward.tenth)
     lost = -reward.score(early, late)

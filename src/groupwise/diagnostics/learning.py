@@ -127,7 +127,7 @@ def progress_of(evidence: Evidence) -> Progress:
         return Progress(Learning.UNKNOWN, *ends, None, None, steps, reward.step_at(-1))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
     change = level_changes(evidence).get("reward")
-    if change is not None:
+    if change:
         return Progress(Learning.FALLING, *change.ends, None, change.first, steps, change.since)
     return _not_fallen(evidence, level) if fall is None else _recovered(level, fall)
 

@@ -504,7 +504,7 @@ def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
     )
     if nothing <= 0.5:
         return no_sign("No sign of a problem: the updates are not zero throughout.")
-    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
+    message = f"The loss is 0 in {percent(nothing)} of the rows, as usual for on-policy updates."
     return Finding(Status.INFO, message, log=LOG_NORM if norm is None else "")
 
 
@@ -981,9 +981,7 @@ def divergence(evidence: Evidence) -> Finding:
         f"The KL to the reference {grew} {short(late)} nats from step {step:,} on, with "
         f"a maximum of {short(top)}."
     )
-    sign = Sign(
-        "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
-    )
+    sign = Sign("kl", step, before, late, f"KL {led_to(before, late)}")
     return by_sign(Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE)
 
 

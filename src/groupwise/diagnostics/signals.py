@@ -1001,8 +1001,7 @@ def signs_about(
     for watched in WATCHED:
         signal = evidence.quantity(watched.quantity)
         over = end if watched.up and not watched.spike else None
-        sign = None if signal is None else sign_of(signal, watched, low=low, step=step, end=over)
-        if sign is not None:
+        if signal and (sign := sign_of(signal, watched, low=low, step=step, end=over)):
             signs.append(_at_limit(evidence, sign))
     held = evidence.held_out
     if held is not None:
@@ -1010,7 +1009,8 @@ def signs_about(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
         # A held-out reward that rises is no sign of a failure.
-        signs += [] if sign is None or sign.rises else [sign]
+        if sign and not sign.rises:
+            signs.append(sign)
     return tuple(sorted(signs, key=lambda sign: sign.step))
 
 
@@ -1132,15 +1132,9 @@ def _move_in_words(watched: Watched, first: float, there: float, last: float) ->
 
 def _at_limit(evidence: Evidence, sign: Sign) -> Sign:
     """Say of a length that it stands at its limit."""
-    limit = limit_of(evidence)
-    if (
-        sign.signal != "completion_length"
-        or limit is None
-        or sign.at_change is None
-        or sign.at_change < 0.98 * limit
-    ):
-        return sign
-    return replace(sign, words=f"{sign.words} = limit")
+    limit = limit_of(evidence) if sign.signal == "completion_length" else None
+    at_limit = limit is not None and (sign.at_change or 0.0) >= 0.98 * limit
+    return replace(sign, words=f"{sign.words} = limit") if at_limit else sign
 
 
 def limit_of(evidence: Evidence) -> float | None:

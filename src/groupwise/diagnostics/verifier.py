@@ -877,7 +877,7 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     if share.low < 0.05:
         return None
     message = (
-        f"in {100 * share.value:.0f} % of the groups the rewards differ, but by less than "
+        f"in {percent(share.value)} of the groups the rewards differ, but by less than "
         "a thousandth of the range of all rewards"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING

@@ -75,7 +75,7 @@ def concentration(evidence: Evidence) -> Finding:
     entropy = evidence.quantity("entropy")
     if entropy is None or len(entropy) < FEWEST_ROWS:
         same = same_answers(evidence)
-        if same is not None and len(same) >= FEWEST_ROWS:
+        if same and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
         said = evidence.unmeasured("entropy")
         rows = max(len(signal) for signal in (entropy or (), same or ()))
@@ -232,7 +232,7 @@ def _settles(evidence: Evidence, step: float) -> float:
 
 def _have_become_alike(evidence: Evidence, step: float, same: NoisyMetric | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
-    if same is not None and same.at(step) < len(same):
+    if same and same.at(step) < len(same):
         return same.level_from(same.at(step)) > 0.5
     alike = evidence.groups.zero_variance
     if alike.known:
@@ -304,7 +304,7 @@ _FAR_LONGER = 3.0
 def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
     cut, length = map(evidence.quantity, ("truncated_share", "completion_length"))
-    if cut is not None and len(cut) >= FEWEST_ROWS:
+    if cut and len(cut) >= FEWEST_ROWS:
         paid = _with_paid(_by_share(evidence, cut), evidence.reward, cut)
         return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
     if length is None or len(length) < FEWEST_ROWS:

@@ -505,7 +505,7 @@ def _answers_changed(evidence: Evidence, reward: NoisyMetric, best: slice) -> bo
     truncated, many more than then.
     """
     length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
-    if length is not None:
+    if length:
         value = np.interp(reward.step_T, length.step_T, length.value_T)
         before, now = median(value[best]), median(value[-LOST_ROWS:])
         if now < HALF * before and before - now > CLEARLY * length.scatter:
@@ -825,9 +825,7 @@ def decline_of(evidence: Evidence) -> Decline | None:
     """Return the decline of the reward, or None where it stands, or goes on and may come back."""
     loss = loss_of(evidence)
     waits = (
-        loss is not None
-        and not evidence.ended
-        and len(reward_level(evidence)[0]) - loss.middle < 2 * PATIENCE
+        loss and not evidence.ended and len(reward_level(evidence)[0]) - loss.middle < 2 * PATIENCE
     )
     return None if waits else loss
 

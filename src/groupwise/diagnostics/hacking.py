@@ -116,7 +116,7 @@ def reward_hacking(evidence: Evidence) -> Finding:
         return worst if held is None else beside_selection(worst, evidence)
     if pair is None:
         held_out = evidence.held_out
-        if held_out is not None and _scales(reward.value_T, held_out.value_T) is None:
+        if held_out and _scales(reward.value_T, held_out.value_T) is None:
             return not_logged(OTHER_UNITS, LOG_UNITS)
         return not_logged(
             "the log has fewer than 5 rows of a held-out or true reward, so a rise of the "
@@ -125,7 +125,7 @@ def reward_hacking(evidence: Evidence) -> Finding:
         )
     coupling = coupling_of(pair, *pair.ends)
     moved = "The training reward has not changed by more than four standard errors"
-    if coupling is not None:
+    if coupling:
         moved = f"The held-out reward gained {number(coupling.value)} times what training did"
     return no_sign(f"{moved} ({pair.name}).")
 
@@ -557,7 +557,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         _sign("held_out", name, since, held_out),
     )
     ratio = ""
-    if coupling is not None:
+    if coupling:
         ratio = f"; the ratio of held-out gain to training gain is {ranged(coupling)}"
         ratio += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
@@ -601,9 +601,7 @@ def _parted(
     task |= {score.column: score for _, score in evidence.named("task_score")}
     best = {score.column: score for score in evidence.best_of_sets.values()}
     # Under the penalties that it is paid with the reward itself is the task's.
-    beside = (
-        [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
-    )
+    beside = [(paid, reward.column, reward)] if paid and paid.column != reward.column else []
     beside += [
         (reward, *item)
         for item in {**functions, **task, **best}.items()
@@ -845,7 +843,7 @@ def _held_out_pair(evidence: Evidence, reward: NoisyMetric) -> Pair | None:
         _paired(reward, signal, f"held-out {clean(name, longest=40)}" if several else HELD_OUT)
         for name, signal in sets.items()
     )
-    pairs = [pair for pair in named if pair is not None]
+    pairs = [*filter(None, named)]
     worst = min(pairs, key=lambda pair: pair.gain_held_out(*pair.ends)[0], default=None)
     return next(filter(_follows, pairs), worst)
 

@@ -218,11 +218,11 @@ def _degenerate(evidence: Evidence) -> Iterator[tuple[NoisyMetric, Float, Flags,
         of = f" of {'what it was at first' if count else 'all samples'}"
         yield signal, share, share < 0.5, 0.5, "effective sample size of the importance weights", of
     clipped = evidence.quantity("clip_ratio")
-    if clipped is not None and len(clipped) >= FEWEST_SWUNG:
+    if clipped and len(clipped) >= FEWEST_SWUNG:
         most = max(3 * median(clipped.value_T[: len(clipped) // 2]), 0.2)
         yield clipped, clipped.value_T, clipped.value_T > most, most, "share of clipped tokens", ""
     moments = moments_of(evidence)
-    if moments is not None:
+    if moments:
         mean, second, signal = moments
         moment = second / np.maximum(mean**2, 1e-300)
         words = "second moment of the importance weights"
@@ -532,7 +532,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
             yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
     yield from _by_clocks(evidence)
     rate = evidence.quantity("learning_rate")
-    if rate is not None and len(rate) > 2 * _ROWS:
+    if rate and len(rate) > 2 * _ROWS:
         value = rate.value_T
         fell = np.flatnonzero((value[1:] + rate.resolution) * _FALLS < value[:-1]) + 1
         for row in fell.tolist():

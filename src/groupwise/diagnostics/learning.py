@@ -203,7 +203,7 @@ def _or_held_out(evidence: Evidence, level: NoisyMetric, progress: Progress) -> 
     since, learning = progress.since, Learning.LEARNING
     first = level.step_at(0) if since is None else since
     rose = held_out_rose(evidence, first)
-    if rose is None and since is None and progress.gain is not None and progress.gain.high > 0:
+    if rose is None and since is None and progress.gain and progress.gain.high > 0:
         rose, learning = held_out_rose(evidence, first, late_gain=-_GAIN), Learning.ARRIVED
     by_held_out = replace(progress, learning=learning, since=None, held_out=rose)
     return progress if rose is None else by_held_out
@@ -229,7 +229,7 @@ def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
 def _drop(evidence: Evidence, level: NoisyMetric) -> int | None:
     """The row since which the last rows stand clearly lower, for too short a time to be a fall."""
     row, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
-    return lost.begin if row is None and lost is not None else row
+    return lost.begin if row is None and lost else row
 
 
 def _late_drop(evidence: Evidence, level: NoisyMetric) -> int | None:

@@ -499,7 +499,7 @@ class Evidence:
                 if name in ("total_reward", "total", "reward") or _DERIVED.search(name)
                 else self._column(column)
             )
-            if signal is not None:
+            if signal:
                 functions.setdefault(name, signal)
         return functions
 
@@ -513,7 +513,7 @@ class Evidence:
         for meaning in self.record.meanings:
             if meaning.quantity.startswith(prefix) and not meaning.unavailable:
                 signal = self._column(meaning.column)
-                if signal is not None:
+                if signal:
                     yield meaning.quantity.removeprefix(prefix), signal
 
     def quantity(self, name: str) -> NoisyMetric | None:
@@ -557,7 +557,7 @@ class Evidence:
         """Whether the log shows that no completion is cut off."""
         cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
         limit = self.setting("max_completion_length")
-        if cut is not None:
+        if cut:
             return not cut.resolution and not cut.value_T.any()  # a rounded 0 may be a few
         return longest is not None and limit is not None and longest.high < float(limit)
 
@@ -593,7 +593,7 @@ class Evidence:
         signals = [
             self._column(column) for column in self.record.metrics() if rule.fullmatch(column)
         ]
-        return [signal for signal in signals if signal is not None]
+        return [*filter(None, signals)]
 
     @cached_property
     def graded(self) -> pl.DataFrame | None:
@@ -1004,7 +1004,7 @@ def signs_about(
         if signal and (sign := sign_of(signal, watched, low=low, step=step, end=over)):
             signs.append(_at_limit(evidence, sign))
     held = evidence.held_out
-    if held is not None:
+    if held:
         sign = sign_of(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
@@ -1142,7 +1142,7 @@ def limit_of(evidence: Evidence) -> float | None:
     their length, else what the settings say.
     """
     cut, length = map(evidence.quantity, ("truncated_share", "completion_length"))
-    if cut is not None and length is not None:
+    if cut and length:
         _, cut_rows, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
         full = length.value_T[its][cut.value_T[cut_rows] >= 0.999]
         if full.size >= 3 and np.ptp(full) <= 0.01 * full.max():

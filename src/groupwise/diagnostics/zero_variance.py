@@ -76,12 +76,12 @@ _FOLLOWS = 0.5
 def zero_variance_groups(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     share = _equal_share(evidence)
-    batches = None if share is not None else _of_batches(evidence)
+    batches = None if share else _of_batches(evidence)
     share = share or batches
     equal = None if share is None else _pooled(evidence, share)
     if equal is None or len(equal) < FEWEST_ROWS:
         said, log = "the log does not show how many groups have equal rewards", LOG
-        if equal is not None:
+        if equal:
             said = (
                 f"there are {count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups; "
                 f"{FEWEST_ROWS} are needed"
@@ -91,7 +91,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             log = "at least two completions of each prompt"
         if wrong := _rows_all_wrong(evidence):
             return wrong
-        least = "" if equal is not None else _at_the_least(evidence)
+        least = "" if equal else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
         return replace(not_logged(f"{said}{least}", log), facts=facts)
     room = _room(evidence, equal)
@@ -106,7 +106,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
     onset = lasting(
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
-    if onset is None and batches is not None:
+    if onset is None and batches:
         value = batches.mean(slice(None))
         message = (
             f"at least {percent(value.value)} of groups have zero variance: {batches.column} "
@@ -115,7 +115,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
         return Finding(Status.INFO, message, None, value)
     if onset is None:
         fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
-        if fewer is not None and not fewer.facts:
+        if fewer and not fewer.facts:
             fewer = alike or fewer
         other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence, equal) or alike
         return other or _calm(evidence, equal)
@@ -252,7 +252,7 @@ def _room(evidence: Evidence, equal: NoisyMetric) -> Float:
     room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
     reward = evidence.reward
     stuck = None if reward is None else constant_tail(reward)
-    if reward is not None and stuck is not None:
+    if reward and stuck:
         # one number for every answer is the verifier's doing, not the groups'
         room[equal.step_T >= reward.step_T[stuck.row]] = 0.0
     return room
@@ -577,7 +577,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
-    if same is not None:
+    if same:
         message = f"{size_is_1} {same[0].column} equals {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not evidence.rewards_differ:
         message = f"{size_is_1} it is set to 1 ({evidence.record.config.group_size.source})"
@@ -637,7 +637,7 @@ def _all_zero(evidence: Evidence, advantages: list[NoisyMetric | None]) -> bool:
     """Whether the largest and smallest advantages are 0 although rewards differ from row to row,
     and nothing says that those of each group are equal.
     """
-    reward, logged = evidence.reward, [signal for signal in advantages if signal is not None]
+    reward, logged = evidence.reward, [*filter(None, advantages)]
     if reward is None or not reward.span or evidence.groups.zero_variance.known:
         return False
     return bool(logged) and all(signal.is_zero.all() for signal in logged)

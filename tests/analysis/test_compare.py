@@ -317,7 +317,10 @@ C = group("C", 2, run(0.6))
         (
             (A, group("B", 1, FAILED), C),
             ("different", "not_separable"),
-            "1 of 3 runs failed: B. With one seed per setting, no run can be called the best.",
+            (
+                "1 of 3 runs failed: B. C is highest: 0.6 over steps 151-200. With one seed it "
+                "cannot be called the best."
+            ),
         ),
     ],
 )

@@ -135,7 +135,9 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
     assert main(["diagnose", str(log), "--json", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
     remarks = more.pop("remarks")
-    assert remarks[-1].startswith("These settings were not found: group_size, ")
+    said = "settings; the judgement could use group_size, max_completion_length, "
+    assert said in remarks[-1]
+    assert remarks[-1].count(",") == 2
     assert more == BY_HAND.as_dict()
 
 
@@ -185,7 +187,7 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     said = capsys.readouterr().out.splitlines()
     clear = next(line for line in said if line.startswith("  No sign of a problem in "))
     assert "; Reward collapse; " in clear
-    assert said[-1].startswith("  These settings were not found: group_size, prompts_per_step, ")
+    assert said[-1].startswith("  The log lacks 30 settings; the judgement could use group_size, ")
 
 
 def test_asked_why_it_says_how_the_log_was_read(
@@ -200,7 +202,9 @@ def test_asked_why_it_says_how_the_log_was_read(
     main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8", "--why"])
     *_, note, missing = capsys.readouterr().out.splitlines()
     assert note == "  1 cell with text counts as missing: reward (1)."
-    assert missing.startswith("  These settings were not found: prompts_per_step, ")
+    assert missing.startswith(
+        "  The log lacks 29 settings; the judgement could use max_completion_length, "
+    )
 
 
 def test_a_record_that_is_being_written_is_judged_as_one_that_goes_on(

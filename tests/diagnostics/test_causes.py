@@ -405,6 +405,8 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
         (Fact.GRADIENT_LOST, CAUSE["no_gradient"], LIKELY),
         (Fact.TRUNCATED_LIKELY, CAUSE["truncation"], LIKELY),
         (Fact.TRUNCATED_POSSIBLE, CAUSE["truncation"], POSSIBLE),
+        (Fact.CUT_AS_REWARD_FALLS, CAUSE["cut_as_falls"], POSSIBLE),
+        (Fact.ENDS_LOST, CAUSE["stop_lost"], LIKELY),
         (Fact.FORMAT_ALONE_EARNS, CAUSE["format_alone"], LIKELY),
         (Fact.ENTROPY_GONE, CAUSE["concentration"], LIKELY),
         (Fact.ENTROPY_LOW, CAUSE["concentration"], POSSIBLE),

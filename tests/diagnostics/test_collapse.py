@@ -823,6 +823,37 @@ def test_answers_that_moved_as_much_before_have_not_changed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("before", "said"), [(0.02, Fact.BEHAVIOUR_CHANGED), (0.6, Fact.BEHAVIOUR_UNCHANGED)]
+)
+def test_noise_since_a_change_does_not_hide_it(before: float, said: Fact) -> None:
+    """Entropy rises to 1.8 times and scatters by as much; where it did before, that is no move."""
+    row = np.arange(120)
+    noise = np.where(row < 30, before, 0.6) * np.random.default_rng(3).standard_normal(120)
+    entropy = np.where(row < 30, 0.5, 0.9) * np.exp(noise)
+    assert behaviour_change(Evidence(log(entropy=entropy)), 31) == said
+
+
+@pytest.mark.parametrize(
+    ("factor", "late", "step", "kept"),
+    [(1.56, 0, 61, False), (1.56, 4, 65, True), (1.1, 0, 0, True)],
+)
+def test_what_is_among_the_signs_is_not_said_to_have_gone_on(
+    factor: float, late: int, step: int, kept: bool
+) -> None:
+    """Entropy rises by half at row 30 and again as the reward falls: no more than before, and a
+    sign of the fall. Four rows later it is a consequence.
+    """
+    row, rng = np.arange(120), np.random.default_rng(4)
+    reward = np.where(row < 60, 0.8, 0.02) + 0.01 * rng.standard_normal(120)
+    entropy = np.where(row < 30, 0.5, 0.5 * factor) * np.where(row < 60 + late, 1.0, factor)
+    judgement = judge(log(reward=reward, entropy=entropy))
+    steps = [sign.step for sign in judgement.signs if sign.signal == "entropy"]
+    assert steps == ([step] if step else [])
+    facts = {fact for finding in judgement.checks for fact in finding.facts}
+    assert (Fact.BEHAVIOUR_UNCHANGED in facts) is kept
+
+
+@pytest.mark.parametrize(
     ("after", "said"), [(0.56, Fact.HELD_OUT_STAYED), (0.55, None), (0.54, Fact.HELD_OUT_DROPPED)]
 )
 def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_did(

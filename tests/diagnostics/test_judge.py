@@ -119,7 +119,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": PLATEAU},
             State.OK,
             Learning.ARRIVED,
-            "reward 0.14 → 0.40, and flat since step 51",
+            "reward 0.14 → 0.40, no gain since step 51: perhaps its ceiling",
         ),
         (
             {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},
@@ -155,7 +155,10 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
             State.WARNING,
             Learning.LEARNING,
-            ("75 % of the completions are truncated from step 61 on, 0 % before; the reward rose"),
+            (
+                "75 % of completions are truncated from step 61 on, 0 % in the 5 rows before; the "
+                "reward rose"
+            ),
         ),
         (
             {"reward": 0.3 + noise(), "rate": np.zeros(N)},
@@ -462,7 +465,9 @@ def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_r
                 {"group_size": 8}, reward=reward, dead=np.where(ROW < 60, 0.1, share), entropy=spent
             )
         )
-        assert status_of(judgement, check) is Status.CRITICAL
+        # One severity for one run: what is only a warning is no critical check either.
+        graded = Status.CRITICAL if state is State.FAILED else Status.WARNING
+        assert status_of(judgement, check) is judgement.checks[0].status is graded
         assert (judgement.state, judgement.cause) == (state, Cause(certainty, (cause,)))
 
 
@@ -539,8 +544,7 @@ def test_what_is_no_failure_costs_nothing() -> None:
         (
             0.6,
             (
-                "60 % of the groups have zero variance: restart from step 51, where the reward was "
-                "best; lr ÷ 3; draw prompts that are sometimes right"
+                "most groups have zero variance: restart from step 51, where the reward was best; lr ÷ 3; draw prompts that are sometimes right"
             ),
         ),
         (
@@ -611,7 +615,7 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
         ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
-            "reward is missing, NaN or infinite from step 6 on (95 rows; 0.50 before).",
+            "reward is missing, NaN or infinite from step 6 on (95 rows; 0.50 in the 5 rows before).",
             "at least 20 rows of the reward",
         ),
         (

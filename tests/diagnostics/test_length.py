@@ -67,6 +67,37 @@ def test_most_completions_cut_off_since_a_step() -> None:
     assert finding.value.value == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize(
+    ("cut", "length", "lost"),
+    [
+        (np.where(ROW < 50, 0.1, 1.0), np.where(ROW < 50, 300, 512), True),
+        (np.where(ROW < 50, 0.1, 1.0), np.where(ROW < 50, 300, 128), False),  # a lower limit
+        (np.where(ROW < 50, 0.1, 1.0), None, False),  # nothing tells it from one
+        (np.where(ROW < 50, 0.1, 0.8), np.where(ROW < 50, 300, 480), False),  # one in five ends
+        (np.clip((ROW - 20) / 40, 0.1, 1), 300 + 4 * ROW, False),  # answers grow by and by
+        (np.where(ROW < 50, 0.4, 1.0), np.where(ROW < 50, 400, 512), False),  # many never ended
+    ],
+)
+def test_completions_that_no_longer_end_from_one_row_to_the_next_have_lost_their_end(
+    cut: Any, length: Any, lost: bool
+) -> None:
+    given = {} if length is None else {"length": length + noise(2.0)}
+    finding = finding_of(cut=cut, reward=0.8 + noise(0.05), **given)
+    assert (Fact.ENDS_LOST in finding.facts) is lost
+    assert Fact.CUT_OFF_IN_MID_RUN in finding.facts
+
+
+def test_the_share_before_is_the_mean_of_the_rows_that_the_sentence_names() -> None:
+    before = [0.0, 0.1, 0.125, 0.225, 0.15]
+    finding = finding_of(cut=[*np.zeros(27), *before, *np.ones(7), 0.6])
+    assert finding.message == (
+        "95 % of completions are truncated from step 33 on, 12 % in the 5 rows before"
+    )
+    (sign,) = finding.signs
+    assert sign.before == pytest.approx(0.12)
+    assert sign.after == pytest.approx(7.6 / 8)
+
+
 @pytest.mark.parametrize(("late", "paid"), [(0.9, True), (0.21, False), (0.1, False)])
 def test_truncated_answers_are_paid_where_complete_ones_cannot_earn_the_mean(
     late: float, paid: bool
@@ -102,7 +133,7 @@ def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
     assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
         13,
-        (Fact.TRUNCATED_POSSIBLE,),
+        (Fact.CUT_AS_REWARD_FALLS,),
     )
     says("diagnostics/length/3", finding.message)
     assert (

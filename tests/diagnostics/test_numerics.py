@@ -14,7 +14,7 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Fact, Finding, State, Status
 from groupwise.diagnostics.numerics import finite, gradient, updates
-from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signals import Evidence, arrow
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
 NAMES = {
@@ -78,7 +78,7 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
         "loss",
     )
     says("diagnostics/numerics/9", finding.message)
-    assert finding.signs[0].words == f"loss {norm[98] / 100:.2g} → not finite"
+    assert finding.signs[0].words == f"loss {norm[94:99].mean() / 100:.2g} → not finite"
 
 
 def test_the_first_of_several_columns_is_named() -> None:
@@ -196,7 +196,7 @@ def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
         30.0,
     )
     says("diagnostics/numerics/2", finding.message)
-    assert finding.signs[0].words == "gradient norm 0.34 → 80.6"
+    assert finding.signs[0].words == "gradient norm 0.34 → 28.2 → 80.6"
 
 
 @pytest.mark.parametrize(("leap", "first"), [(69, 70), (68, 90)])
@@ -210,6 +210,24 @@ def test_leaps_shortly_before_a_drift_are_how_it_began(leap: int, first: int) ->
     assert (finding.step, finding.signs[0].step) == (90, first)
 
 
+def test_the_level_before_numbers_end_is_the_mean_of_five_rows_and_no_lucky_row() -> None:
+    """The last row holds one of two updates, of which the other was no number."""
+    loss = from_row(norms(), 110, np.nan)
+    loss[105:110] = [1e8, 1e11, 1e16, 4e31, 0.0]
+    finding = finite(log(loss=loss, reward=rewards()))
+    assert "from step 111 on (10 rows; 8.0e+30 in the 5 rows before)" in finding.message
+    assert finding.signs[0].words == "loss 8.0e+30 → not finite"
+
+
+def test_the_sign_of_a_gradient_that_grew_has_its_first_row_and_its_last_level() -> None:
+    grown = norms(3) * np.where(np.arange(N) < 89, 1.0, 1e3)
+    grown[69] = 1e5
+    finding = gradient(log(grad_norm=grown, reward=rewards()))
+    before, there, after = np.median(grown[:10]), grown[69], np.median(grown[-12:])
+    assert finding.signs[0].step == 70
+    assert finding.signs[0].words == f"gradient norm {arrow(before, there, after)}"
+
+
 def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before() -> None:
     grown = from_row(norms(3) * np.where(np.arange(N) < 89, 1.0, 1e3), 110, np.nan)
     judgement = judge(log(grad_norm=grown, loss=from_row(norms(), 110, np.nan), reward=rewards()))
@@ -219,7 +237,7 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
         90,
         111,
     )
-    assert [step.words for step in judgement.then] == ["loss 0.36 → not finite"]
+    assert [step.words for step in judgement.then] == ["loss 0.25 → not finite"]
     assert judgement.cause.names == ("numerical failure, first in loss",)
     assert judgement.do.startswith("restart from step 89; ")
     # A run that went on to learn with such a gradient failed of something later.

@@ -361,7 +361,7 @@ def test_numbers_that_end_after_five_rows_are_told_and_no_level_stands_for_them(
     judgement = judge(
         log(reward=few, loss=few / 3, **({"length": 100.0 + np.arange(rows)} if logged else {}))
     )
-    said = f"loss is missing, NaN or infinite from step 6 on ({rows - 5} rows; 0.10 before), and so is reward."
+    said = f"loss is missing, NaN or infinite from step 6 on ({rows - 5} rows; 0.10 in the 5 rows before), and so is reward."
     assert (judgement.state, judgement.headline, judgement.now) == (State.FAILED, said, None)
     assert judgement.cause.names == ("numerical failure, first in loss",)
 

@@ -403,5 +403,5 @@ def test_most_completions_truncated_over_a_whole_run_of_small_batches(
     finding = truncation(evidence(truncated_share=np.where(ROW % 2 == 0, 0.875, share)))
     assert finding.status is status
     assert status is Status.NONE or finding.message.startswith(
-        "56 % of the completions of the run are truncated"
+        "56 % of all completions are truncated"
     )

@@ -254,8 +254,8 @@ def test_every_finding_names_its_number() -> None:
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
             (
-                "50 % of the groups have zero variance: restart from step 12, where the reward was "
-                "best; lr ÷ 3; draw prompts that are sometimes right"
+                "most groups have zero variance: restart from step 12, where the reward was best; "
+                "lr ÷ 3; draw prompts that are sometimes right"
             ),
         ),
         (
@@ -397,11 +397,11 @@ def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     assert finding.check == check
 
 
-def test_what_moved_long_after_a_decline_began_is_no_first_sign_of_it() -> None:
+def test_what_moved_after_a_decline_began_is_no_first_sign_of_it() -> None:
     row = np.arange(400)
     rng = np.random.default_rng(0)
     fell = 0.8 - 0.1 * np.clip((row - 100) / 200, 0, 1) + 0.01 * rng.standard_normal(400)
-    for moved, first in ((110, "kl"), (180, "reward")):
+    for moved, first in ((90, "kl"), (110, "reward"), (180, "reward")):
         kl = np.where(row < moved, 0.01, 0.1) * np.exp(0.05 * rng.standard_normal(400))
         judgement = judge(log(reward=fell, kl=kl))
         assert judgement.first_sign is not None
@@ -576,3 +576,38 @@ def test_a_slow_fall_on_old_rollouts_is_possibly_theirs(age: int, keys: tuple[st
     row, noise = np.arange(160), np.random.default_rng(3).standard_normal(160)
     reward = 0.5 - 0.3 * np.clip((row - 40) / 90, 0, 1) + 0.02 * noise
     assert judge(log(reward=reward, age=np.full(160, age))).cause.keys == keys
+
+
+@pytest.mark.parametrize(("row", "key"), [(16, "length"), (20, "instability")])
+def test_the_cause_of_a_slow_fall_is_the_same_at_each_look(row: int, key: str) -> None:
+    """From row 14 the reward falls over six rows: its first row is dated otherwise at each look,
+    its middle is not. A length that grows in the first half is no consequence of it.
+    """
+    at = np.arange(40)
+    for seed in (4, 5, 7, 8):
+        rng = np.random.default_rng(seed)
+        noise = rng.standard_normal(40)
+        reward = np.clip(0.87 - 0.145 * np.clip(at - 14, 0, 6) + 0.07 * noise, 0, 1)
+        length = np.where(at < row, 320 + 32 * rng.standard_normal(40), 512)
+        entropy = np.where(at < 18, 0.15, 0.4) * np.exp(0.1 * rng.standard_normal(40))
+        looks = (
+            judge(
+                log(reward=reward[:seen], length=length[:seen], entropy=entropy[:seen]),
+                ended=False,
+            )
+            for seen in range(26, 41, 2)
+        )
+        assert {look.cause.keys for look in looks} == {(key,)}
+
+
+@pytest.mark.parametrize(("length", "key"), [(3.0, "shrinking"), (60.0, "update_too_long")])
+def test_a_gradient_of_completions_of_a_few_tokens_is_not_held_against_others(
+    length: float, key: str
+) -> None:
+    at, noise = np.arange(N), np.random.default_rng(6).standard_normal(N)
+    columns = {
+        "reward": 0.4 + 0.02 * noise,
+        "length": np.where(at < 20, 60.0, length) + 0.1 * np.roll(noise, 3),
+        "gradient": 30 * np.exp(0.1 * np.roll(noise, 9)) * ((at < 20) | (at % 9 > 4)),
+    }
+    assert judge(log(**columns)).cause.keys == (key,)

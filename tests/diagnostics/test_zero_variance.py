@@ -66,26 +66,26 @@ def finding_of(size: int | None = None, prompts: int | None = 32, **columns: Any
 @each_case(
     ("size", "dead", "status", "message"),
     [
-        (2, 0.45, Status.NONE, "45 % of the last groups have zero variance."),
+        (2, 0.45, Status.NONE, "45 % of groups have zero variance from step 76 on."),
         (
             2,
             0.55,
             Status.INFO,
-            "55 % of the groups have zero variance at G = 2; at G = 8 about 5 % would",
+            "55 % of all groups have zero variance at G = 2; at G = 8 about 5 % would",
         ),
         (
             2,
             0.75,
             Status.WARNING,
-            "75 % of the groups have zero variance at G = 2; at G = 8 about 39 % would",
+            "75 % of all groups have zero variance at G = 2; at G = 8 about 39 % would",
         ),
         (
             4,
             0.55,
             Status.INFO,
-            "55 % of the groups have zero variance at G = 4; at G = 16 about 28 % would",
+            "55 % of all groups have zero variance at G = 4; at G = 16 about 28 % would",
         ),
-        (8, 0.55, Status.NONE, "55 % of the last groups have zero variance."),
+        (8, 0.55, Status.NONE, "55 % of groups have zero variance from step 76 on."),
     ],
 )
 def test_a_group_that_is_too_small(size: int, dead: float, status: Status, message: str) -> None:

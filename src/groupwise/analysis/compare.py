@@ -445,9 +445,6 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     highest = f"{best.name} is highest: {level} over {_window(comparison)}."
     if not any(group.failed for group in groups):
         return highest, _apart(groups, comparison)
-    single = all(len(group.runs) == 1 for group in groups)
-    if single:
-        return ("With one seed per setting, no run can be called the best.",)
     doubt = " With one seed it cannot be called the best."
     return (highest + doubt * (len(best.runs) == 1),)
 

@@ -149,7 +149,7 @@ class ShownSignal:
         """Its level in its last rows: what the judgement says of it, else their mean; nan where
         it is no number any more.
         """
-        if self.judged is not None:
+        if self.judged:
             return self.judged[0]
         if self.sign and (self.sign.after is None or self.sign.now_from is not None):
             return math.nan if self.sign.after is None else self.sign.after
@@ -232,7 +232,7 @@ def screen_of(
     reward = _signal(
         Behaviour("reward", fitted.title, ""), fitted.clock.step_T, fitted.series.value_T
     )
-    if reward is not None and fitted.metric == judged.metric:
+    if reward and fitted.metric == judged.metric:
         level = (
             None if judged.now is None or judged.now_from is None else (judged.now, judged.now_from)
         )
@@ -344,7 +344,7 @@ def _tiles(
     """Yield now, the best, and what else was logged, the most useful first; the levels before
     are those of the judgement.
     """
-    if reward is not None:
+    if reward:
         rows = reward.rows
         yield Tile("Now", reward.written(reward.now), reward.since)
         means = moving_mean(reward.value_T, rows)
@@ -356,7 +356,7 @@ def _tiles(
         yield Tile("Peak", reward.written(peak), when)
     for signal in sorted(signals, key=_place):
         yield Tile(signal.title, signal.written(signal.now), signal.came_from(since))
-    if reward is not None:
+    if reward:
         first = (
             f"mean of the first {reward.rows} rows"
             if reward.rows > 1
@@ -394,7 +394,7 @@ def _chart(
         split=math.inf if shade is None else shade[0],
     )
     usual = usual_line(record, signal.quantity, signal.step_T, signal.value_T)
-    if usual is not None:
+    if usual:
         lines = usual, *lines
         y_range = y_range or useful_range(usual.ordinates, shown=signal.value_T)
     if y_range is None and signal.quantity in _SHARES:

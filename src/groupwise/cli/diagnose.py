@@ -35,7 +35,8 @@ def diagnose(
     if why:
         from groupwise.analysis.charts import logged_rows
 
-        remarks = [*logged_rows(record, judgement), *record.remarks()]
+        asked = [action.missing for action in judgement.actions]
+        remarks = [*logged_rows(record, judgement), *record.remarks(asked)]
     if as_json:
         cli.print_json(judgement.as_dict() | ({"remarks": remarks} if why else {}))
     else:

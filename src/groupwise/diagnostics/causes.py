@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Ends, Float, Places
-from groupwise.diagnostics.falls import decline_of, fall_of, level_changes
+from groupwise.diagnostics.falls import fall_of, level_changes
 from groupwise.diagnostics.judgement import (
     NEEDED,
     Cause,
@@ -730,14 +730,15 @@ class Incident:
     @property
     def _longer_late(self) -> bool:
         """Whether the length changed only after the reward had fallen: as its consequence. Of a
-        decline that is where it is halfway down, unless something else moved before the length.
+        slow fall, whose first row no log tells for sure, that is where it is halfway down, unless
+        something else moved before the length.
         """
         if self.question is not Fact.FELL or self.onset is None:
             return False
         signs = map(self.signs.get, NEEDED[Fact.LENGTH_RAN_AWAY])
         first, onset = min((sign.step for sign in signs if sign), default=self.onset), self.onset
-        if (decline := decline_of(self.evidence)) is not None:
-            halfway = (decline.change.first + decline.change.last) // 2
+        if change := level_changes(self.evidence).get("reward"):
+            halfway = (change.first + change.last) // 2
             moves = (sign.step for sign in self.signs.values() if sign.signal != "reward")
             onset = max(onset, min((halfway, *moves)))
         return first > onset
@@ -927,7 +928,7 @@ def _by_rules(incident: Incident) -> Cause:
             key=lambda clause: (clause.weight, clause.certainty is Certainty.LIKELY),
             default=None,
         )
-        if clause is not None:
+        if clause:
             against = sum(weight for fact, weight in row.against if fact in incident.seen)
             scores.append((clause.weight - against, row, clause))
     best = max((score for score, _, _ in scores), default=0.0)

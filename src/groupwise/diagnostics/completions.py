@@ -49,7 +49,7 @@ from groupwise.diagnostics.signals import (
     since_when,
     stands_since,
 )
-from groupwise.intervals import Interval, percent, wilson
+from groupwise.intervals import percent, wilson
 from groupwise.wording import count, short
 
 NAME = "concentration"
@@ -75,7 +75,7 @@ def concentration(evidence: Evidence) -> Finding:
     entropy = evidence.quantity("entropy")
     if entropy is None or len(entropy) < FEWEST_ROWS:
         same = same_answers(evidence)
-        if same is not None and len(same) >= FEWEST_ROWS:
+        if same and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
         said = evidence.unmeasured("entropy")
         rows = max(len(signal) for signal in (entropy or (), same or ()))
@@ -232,7 +232,7 @@ def _settles(evidence: Evidence, step: float) -> float:
 
 def _have_become_alike(evidence: Evidence, step: float, same: NoisyMetric | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
-    if same is not None and same.at(step) < len(same):
+    if same and same.at(step) < len(same):
         return same.level_from(same.at(step)) > 0.5
     alike = evidence.groups.zero_variance
     if alike.known:
@@ -265,7 +265,7 @@ def _by_answers(evidence: Evidence, same: NoisyMetric) -> Finding:
     if _at_the_top(evidence, step):
         status, fact = Status.INFO, Fact.ENTROPY_SPENT_AT_TOP
     message = (
-        f"{100 * value.value:.0f} % of the pairs of completions of a prompt are the same text "
+        f"{percent(value.value)} of the pairs of completions of a prompt are the same text "
         f"from step {step:,} on"
     )
     return Finding(status, message, step, value, 0.5, facts=(fact,))
@@ -294,7 +294,7 @@ LOOPS = 0.3
 PAID, _MANY, _STANDARD_ERRORS = 0.5, 20, 3.0
 # A share that rises by so much, and by so many standard errors.
 _RISES, _CLEARLY = 0.2, 5.0
-_LIKELY = (Fact.TRUNCATED_LIKELY,)
+_LIKELY: tuple[Fact, ...] = (Fact.TRUNCATED_LIKELY,)
 # The mean length of whole rollouts, beside that of the rows they are trained in, and how many times
 # as long they are where it is the row that is cut.
 _WHOLE = r".*(traj|trajectory|episode|rollout)\w*[/_](\w*_)?tokens([/_](mean|avg))?"
@@ -304,8 +304,8 @@ _FAR_LONGER = 3.0
 def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
     cut, length = map(evidence.quantity, ("truncated_share", "completion_length"))
-    if cut is not None and len(cut) >= FEWEST_ROWS:
-        paid = _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
+    if cut and len(cut) >= FEWEST_ROWS:
+        paid = _with_paid(_by_share(evidence, cut), evidence.reward, cut)
         return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
     if length is None or len(length) < FEWEST_ROWS:
         said = "the log contains neither length nor the share of truncated completions"
@@ -316,73 +316,64 @@ def truncation(evidence: Evidence) -> Finding:
     return finding or no_sign(f"No sign of a problem: {said}")
 
 
-def _by_rise(evidence: Evidence, cut: NoisyMetric) -> Finding | None:
-    """Judge by a share below a half that goes on rising as the reward falls: answers on their
-    way into the limit.
+def _rises(reward: NoisyMetric | None, cut: NoisyMetric) -> int | None:
+    """The row from which a share below a half goes on rising as the reward falls: answers on
+    their way into the limit.
     """
-    reward, few = evidence.reward, max(4, len(cut) // 8)
+    few, row = max(4, len(cut) // 8), len(cut) - max(4, len(cut) // 8)
     if reward is None or len(reward) != len(cut) or len(cut) < 3 * few:
         return None
-    before, late = slice(max(0, len(cut) - 4 * few), len(cut) - few), slice(len(cut) - few, None)
-    rose, fell = cut.change(before, late), -reward.score(before, late)
-    first, mean = median(cut.value_T[before]), cut.level(late)
-    on_its_way = float(cut.value_T[-1]) >= mean
+    before, late = slice(max(0, row - 3 * few), row), slice(row, None)
+    rose, mean = cut.change(before, late).value, cut.level(late)
     if (
-        rose.value < _RISES
+        rose < _RISES
         or cut.score(before, late) < _CLEARLY
-        or fell < _STANDARD_ERRORS
-        or not on_its_way
-        or mean > HALF
+        or reward.score(before, late) > -_STANDARD_ERRORS
+        or mean > min(HALF, cut.value_T[-1])
     ):
         return None
-    step = int(cut.step_T[late][0])
-    sign = Sign(
-        "truncated_share", step, first, mean, f"{percent(mean)} truncated (was {percent(first)})"
-    )
-    ends = progress_of(evidence).change.ends
-    message = (
-        f"{percent(mean)} of the completions are truncated from step {step:,} on "
-        f"({percent(first)} before), and the reward falls at the end ({arrow(*ends)} in all)"
-    )
-    return by_sign(Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
+    return row
 
 
-def _by_share(cut: NoisyMetric) -> Finding:
-    """Judge by the logged share: most of the completions, to the end."""
-    late = cut.mean(slice(-max(5, len(cut) // 5), None))
-    onset = since_when(cut.value_T > HALF)
-    whole = cut.mean(slice(None))
-    if (
-        late.value > HALF and onset is None and whole.value > HALF
-    ):  # of small batches single rows lie on both sides
-        message = f"{100 * whole.value:.0f} % of the completions of the run are truncated"
-        return _throughout(message, whole)
-    if onset is None or late.value <= HALF:
+def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
+    """Judge by the logged share: most of the completions, to the end, or more and more."""
+    late, whole = cut.mean(slice(-max(5, len(cut) // 5), None)), cut.level_from(0)
+    onset, first = since_when(cut.value_T > HALF), cut.level_until(3)
+    rises, length = _rises(evidence.reward, cut), evidence.quantity("completion_length")
+    # Of small batches single rows lie on both sides.
+    if rises is None and (late.value <= HALF or (onset is None and whole <= HALF)):
         return no_sign(
             f"No sign of a problem: {percent(end_levels(cut)[1])} of the last completions are "
             "truncated.",
         )
-    now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
-    if first > HALF:
+    row = rises or onset
+    if row is None or (rises is None and first > HALF):
         message = (
-            f"{now:.0f} % of completions are truncated, as from the start ({100 * first:.0f} %)"
+            f"{percent(whole)} of all completions are truncated, {percent(first)} in the first "
+            "3 rows"
         )
-        return _throughout(message, late)
-    before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
-    words = f"{percent(late.value)} truncated (was {percent(before)})"
+        # Where hardly any ends by itself the end may be missing.
+        facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if late.value >= _NEARLY_ALL else _LIKELY
+        return Finding(Status.WARNING, message, None, late, HALF, facts=facts)
+    step, near = cut.step_at(row), cut.value_T[max(0, row - max(5, len(cut) // 20)) : row]
+    before, since = float(near.mean()), cut.level_from(row)
     message = (
-        f"{percent(late.value)} of the completions are truncated from step {step:,} on, "
-        f"{percent(before)} before"
+        f"{percent(since)} of completions are truncated from step {step:,} on, {percent(before)} "
+        f"in the {count(len(near), 'row')} before"
     )
-    sign = Sign("truncated_share", step, before, late.value, words)
-    facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
+    words = f"{percent(since)} truncated (was {percent(before)})"
+    sign = Sign("truncated_share", step, before, since, words)
+    if rises:
+        ends = arrow(*progress_of(evidence).change.ends)
+        message = f"{message}; the reward falls at the end ({ends} in all)"
+        return by_sign(Status.WARNING, message, sign, HALF, Fact.CUT_AS_REWARD_FALLS)
+    facts = (*_LIKELY, Fact.CUT_OFF_IN_MID_RUN)
+    # All at once, and longer: a lower limit cuts shorter ones, a need of length grows by and by.
+    sudden = before < 0.25 and min(since, cut.level(slice(row, row + len(near)))) >= _NEARLY_ALL
+    at = 0 if length is None else length.at(step)
+    if sudden and length and length.score(slice(at), slice(at, None)) > _STANDARD_ERRORS:
+        facts += (Fact.ENDS_LOST,)
     return by_sign(Status.WARNING, message, sign, HALF, *facts)
-
-
-def _throughout(message: str, value: Interval) -> Finding:
-    """Report truncation from the start; where hardly any ends by itself the end may be missing."""
-    facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if value.value >= _NEARLY_ALL else _LIKELY
-    return Finding(Status.WARNING, message, None, value, HALF, facts=facts)
 
 
 def _with_paid(finding: Finding, reward: NoisyMetric | None, cut: NoisyMetric) -> Finding:
@@ -434,8 +425,8 @@ def _by_rows(length: NoisyMetric) -> Finding | None:
     if share.low < _ALL_CUT / 2 or share.value < _ALL_CUT:
         return None
     message = (
-        f"the mean length is its maximum of {most:,.0f} tokens in {100 * share.value:.0f} "
-        f"% of the last {late.size} rows, so completions are truncated"
+        f"the mean length is its maximum of {most:,.0f} tokens in {percent(share.value)} "
+        f"of the last {late.size} rows, so completions are truncated"
     )
     return Finding(Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
@@ -483,16 +474,15 @@ def repetition(evidence: Evidence) -> Finding:
         return Finding(Status.INFO if some else Status.NONE, said)
     step, late = share.step_at(row), share.level_from(row)
     before = share.level_until(row) if row else None
-    was, words = "", f"{percent(late)} of completions repeat themselves"
-    if before is not None:
-        was, words = f", against {percent(before)} before", f"{words} (was {percent(before)})"
-    message = f"{percent(late)} of the completions repeat themselves from step {step:,} on{was}."
+    words = f"{percent(late)} of completions repeat themselves"
+    was = "" if before is None else f" (was {percent(before)})"
+    message = f"{words} from step {step:,} on{was}."
     if row == 0 and rose_since(evidence, step):
         return Finding(Status.INFO, message, step, exactly(late), LOOPS)
     return by_sign(
         Status.WARNING,
         message,
-        Sign("repetition", step, before, late, words),
+        Sign("repetition", step, before, late, f"{words}{was}"),
         LOOPS,
         Fact.TEXTS_REPEAT,
     )
@@ -527,11 +517,9 @@ def truncated(evidence: Evidence) -> Finding:
             f"No sign of a problem: {count(many, 'completion')} of {len(cut):,} were truncated.",
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
-    share, other = got / many, whole / ended if ended else 0.0
+    share, other = got / many, whole / max(ended, 1)
     pooled = (got + whole) / len(cut)
-    error = float(
-        np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0)))
-    )
+    error = float(np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + 1 / max(ended, 1))))
     said = (
         f"{got:,} of {many:,} truncated completions earn reward, and {whole:,} of {ended:,} others"
     )

@@ -301,6 +301,8 @@ _CLEAR = 6.0
 # A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes
 # none.
 _LUCK = 1.96
+# What shows that a policy answers otherwise.
+ANSWERS = {"entropy", "completion_length", "truncated_share"}
 # Moves of a logarithm that another policy makes, and that other prompts do; of what varies less.
 _MUCH, _LITTLE = 0.2, 0.05
 # Units of the last printed digit that a fall must have.
@@ -361,11 +363,8 @@ class LevelChange:
         counts as nothing no more than all is.
         """
         lost = (self.before - self.after) / (self.before - floor) if self.before > floor else 1.0
-        value, *ends = (
-            min(max(lost + end - share.value, 0.0), 1.0)
-            for end in (share.value, share.low, share.high)
-        )
-        return Interval(value, *ends)
+        ends = [lost + end - share.value for end in (share.value, share.low, share.high)]
+        return Interval(*np.clip(ends, 0.0, 1.0).tolist())
 
 
 def change_between(
@@ -401,7 +400,7 @@ def level_changes(evidence: Evidence) -> Mapping[str, LevelChange]:
     changes = {
         name: change_of_fall(level, fall)
         for name, (level, fall) in falls_of(evidence).items()
-        if fall is not None and fall.lasts
+        if fall and fall.lasts
     }
     decline = decline_of(evidence)
     just_lost = lost_rows(evidence) or (None if decline is None else decline.change)
@@ -456,7 +455,7 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
     if change is None:
         return ()
     signs = signs_about(evidence, change.first, reach=reach, end=change.last)
-    if fall is not None and fall.lasts:
+    if fall and fall.lasts:
         onset = int(reward_level(evidence)[0].step_T[fall.row])
         signs = (*signs_about(evidence, onset, reach=reach), *signs)
     return tuple(sorted(signs, key=lambda sign: sign.step))
@@ -506,7 +505,7 @@ def _answers_changed(evidence: Evidence, reward: NoisyMetric, best: slice) -> bo
     truncated, many more than then.
     """
     length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
-    if length is not None:
+    if length:
         value = np.interp(reward.step_T, length.step_T, length.value_T)
         before, now = median(value[best]), median(value[-LOST_ROWS:])
         if now < HALF * before and before - now > CLEARLY * length.scatter:
@@ -753,12 +752,13 @@ def span_of_fall(signal: NoisyMetric, row: int) -> tuple[int, int]:
 def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
     """Say whether entropy and length went on as before over a step.
 
-    The measure is how much the same means of neighbouring stretches moved at any earlier row, so
-    that slow drift is no change. A policy that is nearly certain of each token is not another one
-    for being more so: what entropy is left below a tenth of a nat does not count.
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, and
+    the noise of those rows, so that slow drift is no change. A policy that is nearly certain of
+    each token is not another one for being more so: what entropy is left below a tenth of a nat
+    does not count.
     """
     changes = []
-    for name in ("entropy", "completion_length", "truncated_share"):
+    for name in ANSWERS:
         signal = evidence.quantity(name)
         if signal is None or len(signal) < FEWEST_ROWS:
             continue
@@ -772,7 +772,7 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
             else np.log(np.maximum(signal.value_T, least))
         )
         change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
-        error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
+        error = _LUCK * long_run_deviation(value[:row]) * np.sqrt(2 / few)
         means = moving_mean(value[:row], few)
         moved = np.abs(
             means[few:] - means[:-few]
@@ -825,9 +825,7 @@ def decline_of(evidence: Evidence) -> Decline | None:
     """Return the decline of the reward, or None where it stands, or goes on and may come back."""
     loss = loss_of(evidence)
     waits = (
-        loss is not None
-        and not evidence.ended
-        and len(reward_level(evidence)[0]) - loss.middle < 2 * PATIENCE
+        loss and not evidence.ended and len(reward_level(evidence)[0]) - loss.middle < 2 * PATIENCE
     )
     return None if waits else loss
 
@@ -915,8 +913,7 @@ def held_out_rose(evidence: Evidence, step: int, *, late_gain: float = 1.0) -> E
     """
     held = evidence.held_out
     row = 0 if held is None else held.at(step)
-    few = 0 if held is None else (len(held) - row) // 4
-    if held is None or few < 2:
+    if held is None or (few := (len(held) - row) // 4) < 2:
         return None
     begin = row - few if row >= few else row
     middle = (begin + len(held) - few) // 2

@@ -106,26 +106,26 @@ def reward_hacking(evidence: Evidence) -> Finding:
             *findings,
         ]
     worst = min(
-        (finding for finding in findings if finding is not None),
+        filter(None, findings),
         key=lambda finding: finding.status is Status.INFO,
         default=None,
     )
-    if worst is not None:
+    if worst:
         sure = worst.status is Status.CRITICAL
         worst = replace(worst, facts=(*worst.facts, Fact.LOOPHOLE)) if sure else worst
         return worst if held is None else beside_selection(worst, evidence)
     if pair is None:
         held_out = evidence.held_out
-        if held_out is not None and _scales(reward.value_T, held_out.value_T) is None:
+        if held_out and _scales(reward.value_T, held_out.value_T) is None:
             return not_logged(OTHER_UNITS, LOG_UNITS)
         return not_logged(
             "the log has fewer than 5 rows of a held-out or true reward, so a rise of the "
             "reward cannot be separated from reward hacking",
             LOG,
         )
-    coupling = _overall(pair)
+    coupling = coupling_of(pair, *pair.ends)
     moved = "The training reward has not changed by more than four standard errors"
-    if coupling is not None:
+    if coupling:
         moved = f"The held-out reward gained {number(coupling.value)} times what training did"
     return no_sign(f"{moved} ({pair.name}).")
 
@@ -141,13 +141,10 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
     )
     if pair.same and (finding is None or finding.status is Status.INFO):
         finding = _left_behind(pair, held_out) or finding
-    elif finding is not None and finding.status is not Status.INFO and not pair.same:
+    elif finding and finding.status is not Status.INFO and not pair.same:
         finding = _of_other_prompts(pair, evidence, finding)
-    fresh = (
-        finding is not None
-        and finding.status is Status.WARNING
-        and _too_fresh(pair, evidence, finding)
-    )
+    warns = finding and finding.status is Status.WARNING
+    fresh = finding and warns and _too_fresh(pair, evidence, finding)
     return None if fresh or _fell_with_training(pair, evidence) else finding
 
 
@@ -262,30 +259,25 @@ def _too_fresh(pair: Pair, evidence: Evidence, finding: Finding) -> bool:
     return not evidence.ended and int((pair.step_M >= since).sum()) < FEWEST_PAIRS
 
 
-def _overall(pair: Pair) -> Interval | None:
-    """The coupling from the first stretch of the log to the last; None where training did not
-    move beyond its noise.
-    """
-    return coupling_of(pair, *pair.ends)
-
-
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """Report a training gain that the held-out reward does not share: over the whole run, or
     since its best.
     """
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
+    rose = (
+        coupling_of(pair, *pair.ends)
+        if enough and pair.gain_of_training(*pair.ends)[0] > 0
+        else None
+    )
     finding = _throughout(pair, rose, TRANSFER)
-    if finding is not None and (finding.status is Status.INFO or not _shared_first(pair)):
+    if finding and (finding.status is Status.INFO or not _shared_first(pair)):
         return finding
     since = _since_its_best(pair, evidence) if finding is None else _fell(pair, evidence)
     if since is None and finding is None and evidence.ended:
         finding = _throughout(pair, rose, _HALF)
-    return (
-        since
-        if since is not None or finding is None or finding.status is Status.INFO
-        else _one_of_two(pair, finding, rose)
-    )
+    if since or not finding or finding.status is Status.INFO:
+        return since
+    return _one_of_two(pair, finding, rose)
 
 
 def _one_of_two(pair: Pair, finding: Finding, rose: Interval | None) -> Finding:
@@ -359,7 +351,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
         where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
         return _finding(pair, coupling, Status.CRITICAL, where)
     open_ = (
-        finding is None
+        not finding
         or finding.status is Status.INFO
         or Fact.HELD_OUT_STANDS_AFTER_GAIN in finding.facts
     )
@@ -565,7 +557,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         _sign("held_out", name, since, held_out),
     )
     ratio = ""
-    if coupling is not None:
+    if coupling:
         ratio = f"; the ratio of held-out gain to training gain is {ranged(coupling)}"
         ratio += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
@@ -590,7 +582,7 @@ def _follows(pair: Pair | None) -> bool:
     """Whether the held-out reward shared the gain of training beyond doubt."""
     if pair is None or pair.gain_of_training(*pair.ends)[0] <= 0:
         return False
-    coupling = _overall(pair)
+    coupling = coupling_of(pair, *pair.ends)
     return coupling is not None and coupling.low > TRANSFER
 
 
@@ -609,9 +601,7 @@ def _parted(
     task |= {score.column: score for _, score in evidence.named("task_score")}
     best = {score.column: score for score in evidence.best_of_sets.values()}
     # Under the penalties that it is paid with the reward itself is the task's.
-    beside = (
-        [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
-    )
+    beside = [(paid, reward.column, reward)] if paid and paid.column != reward.column else []
     beside += [
         (reward, *item)
         for item in {**functions, **task, **best}.items()
@@ -853,7 +843,7 @@ def _held_out_pair(evidence: Evidence, reward: NoisyMetric) -> Pair | None:
         _paired(reward, signal, f"held-out {clean(name, longest=40)}" if several else HELD_OUT)
         for name, signal in sets.items()
     )
-    pairs = [pair for pair in named if pair is not None]
+    pairs = [*filter(None, named)]
     worst = min(pairs, key=lambda pair: pair.gain_held_out(*pair.ends)[0], default=None)
     return next(filter(_follows, pairs), worst)
 

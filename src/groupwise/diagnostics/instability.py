@@ -103,7 +103,7 @@ def unstable_training(evidence: Evidence) -> Finding:
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
     looked = _swinging(reward, order), _apart(evidence, step), _weights(evidence, reward, fall)
-    signs = [sign for sign in looked if sign is not None]
+    signs = [*filter(None, looked)]
     if not signs:
         round_ = (
             ""
@@ -182,7 +182,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
     # The sign of the fall: one change has one level before and after.
     before = just_before(entropy, row) if fell is None else usual
-    if sign is not None and sign.before and sign.after is not None:
+    if sign and sign.before and sign.after is not None:
         before, peak = sign.before, sign.after
     value = exactly(peak / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
@@ -218,11 +218,11 @@ def _degenerate(evidence: Evidence) -> Iterator[tuple[NoisyMetric, Float, Flags,
         of = f" of {'what it was at first' if count else 'all samples'}"
         yield signal, share, share < 0.5, 0.5, "effective sample size of the importance weights", of
     clipped = evidence.quantity("clip_ratio")
-    if clipped is not None and len(clipped) >= FEWEST_SWUNG:
+    if clipped and len(clipped) >= FEWEST_SWUNG:
         most = max(3 * median(clipped.value_T[: len(clipped) // 2]), 0.2)
         yield clipped, clipped.value_T, clipped.value_T > most, most, "share of clipped tokens", ""
     moments = moments_of(evidence)
-    if moments is not None:
+    if moments:
         mean, second, signal = moments
         moment = second / np.maximum(mean**2, 1e-300)
         words = "second moment of the importance weights"
@@ -296,7 +296,7 @@ def collapse(evidence: Evidence) -> Finding:
     if last and other is None:
         return _collapsed(evidence, *last[0])
     other = other or _decline(evidence)
-    if other is not None:
+    if other:
         return other
     # The last rows have made good half of a fall.
     back = next(
@@ -532,7 +532,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
             yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
     yield from _by_clocks(evidence)
     rate = evidence.quantity("learning_rate")
-    if rate is not None and len(rate) > 2 * _ROWS:
+    if rate and len(rate) > 2 * _ROWS:
         value = rate.value_T
         fell = np.flatnonzero((value[1:] + rate.resolution) * _FALLS < value[:-1]) + 1
         for row in fell.tolist():

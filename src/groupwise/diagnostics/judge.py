@@ -28,6 +28,7 @@ from groupwise.diagnostics import (
 )
 from groupwise.diagnostics.causes import CAUSES, Advice, Incident, advice_for, is_serious, verdict
 from groupwise.diagnostics.falls import (
+    ANSWERS,
     by_and_by,
     fall_of,
     level_changes,
@@ -167,7 +168,7 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
         ended = look.answers[numerics.FINITE]
         return Story(
             ended.message
-            if is_serious(ended) and look.evidence.reward is not None
+            if is_serious(ended) and look.evidence.reward
             else _open(look.evidence, look.progress)
         )
     fall = fall_of(look.evidence)
@@ -216,22 +217,18 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
     """
     reward = evidence.reward
     late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
-    if (
-        reward is not None
-        and len(late) >= _LATE
-        and long_run_deviation(late) > _WANDERS * reward.scatter > 0
-    ):
+    if reward and len(late) >= _LATE and long_run_deviation(late) > _WANDERS * reward.scatter > 0:
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
         return Advice(
             f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
             "before you raise the lr"
         )
-    if reward is not None and reward.span and alike is not None and alike.value >= _MOST_ALIKE:
+    if reward and reward.span and alike is not None and alike.value >= _MOST_ALIKE:
         few = min(_BEST, len(reward))
         best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
         return Advice(
-            f"{100 * alike.value:.0f} % of the groups have zero variance: restart from step "
-            f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes right",
+            f"most groups have zero variance: restart from step {best:,}, where the reward was "
+            "best; lr ÷ 3; draw prompts that are sometimes right",
             (Fact.GROUPS_ALIKE.name,),
             best,
         )
@@ -310,7 +307,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     signs, change = worst.signs, level_changes(look.evidence).get("reward")
     if worst.step is not None and (not signs or worst.check in _NOT_ALONE):
         about = signs_about(look.evidence, worst.step, reach=reach_of(look.evidence))
-        if change is not None and change.first == worst.step:
+        if change and change.first == worst.step:
             about = signs_of_fall(look.evidence)
         own = {sign.signal for sign in signs}
         about = (*about, *look.answers[instability.NAME].signs)
@@ -321,20 +318,17 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     broke = worst.check in (*instability.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, worst.step)
     signs = _led(look, cause, signs)
-    if change is not None and signs:
-        # About its onset a decline is hard to tell from noise: what moves there is its first sign.
-        level = reward_level(look.evidence)[0]
-        late = level.at(signs[0].step) - level.at(change.first) > reach_of(look.evidence)
-        if worst.check == numerics.FINITE or (late and _DECLINES & {*worst.facts}):
-            signs = _earliest((*signs, moved("reward", change.first, *change.ends)))
+    if change and signs and {Fact.NOT_FINITE, *_DECLINES} & {*worst.facts}:
+        signs = _earliest((*signs, moved("reward", change.first, *change.ends)))
     first = min(
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
     )
     advice = look.advice(cause, worst, first, worst.step)
-    headline, gain, gravest = worst.message, look.progress.gain, look.worst
-    if gravest is not None and gravest.status is Status.CRITICAL is not worst.status:
-        since = "" if gravest.step is None else f" from step {gravest.step:,} on"
+    headline, gain = worst.message, look.progress.gain
+    gravest = look.worst and _graded(look.worst, cause)
+    if gravest and gravest.status is Status.CRITICAL is not worst.status:
+        since = "" if gravest.step is None else f" since step {gravest.step:,}"
         words = gravest.signs[0].words if gravest.signs else gravest.message
         headline = f"{headline.rstrip('.')}; critical{since}: {words}"
     elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
@@ -355,7 +349,7 @@ def _of_gradient(look: Look, step: int) -> Signs:
 def _course(progress: Progress, evidence: Evidence) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
-    if progress.held_out is not None:
+    if progress.held_out:
         goes_on = ": still learning" if progress.learning is Learning.LEARNING else ""
         held_out = f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps"
         return f"{held_out}, {moved}{goes_on}"
@@ -369,8 +363,6 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.ROSE:
         return f"{moved} in {progress.steps:,} steps; no clear gain since step {progress.since:,}"
     level = f"reward {short(progress.after)}"
-    bounds = None if evidence.reward is None else evidence.reward.bounds
-    low, high = bounds or (0.0, 0.0)
     if progress.learning is Learning.AT_TOP:
         return f"{level if progress.since is None else moved}, {_top_of(evidence, progress.after)}"
     if progress.learning is Learning.RECOVERED:
@@ -378,13 +370,15 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
-        flat = f"{moved}, and flat since step {progress.since:,}"
         wasted = (evidence.record.steps["step"][-1] - progress.since) / progress.steps
-        return flat + f", {percent(wasted)} of the run" * (progress.learning is Learning.FLAT)
+        flat = progress.learning is Learning.FLAT
+        means = f", {percent(wasted)} of the run" if flat else ": perhaps its ceiling"
+        return f"{moved}, no gain since step {progress.since:,}{means}"
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    much = _OF_RANGE * (high - low) if bounds else _MUCH * abs(progress.before)
+    bounds = evidence.reward and evidence.reward.bounds
+    much = _OF_RANGE * np.ptp(bounds) if bounds else _MUCH * abs(progress.before)
     hidden = gain.high > much or gain.value + gain.low > 0
     learnt = "no clear gain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
@@ -488,32 +482,24 @@ def judged(evidence: Evidence) -> Judgement:
     """Judge evidence that is at hand."""
     answers = _answers(evidence)
     progress = progress_of(evidence)
-    ranked = sorted(answers.values(), key=lambda answer: _RANK.index(answer.status))
-    # An error that ended the run is said beside what the reward does, and tells nothing of it.
-    serious = (
-        finding for finding in ranked if is_serious(finding) and finding.check != numerics.CRASH
-    )
-    worst = next(serious, None)
-    state = _state(evidence, worst, progress)
-    if state is State.OK and is_serious(answers[numerics.CRASH]):
-        state = State.WARNING
+    ranked = _worst_first(answers.values())
+    worst = next(filter(_tells, ranked), None)
+    state = _state(evidence, ranked, progress)
     look = Look(evidence, answers, progress, worst)
     worst = _explaining(ranked, worst)
     story = story_of(look, worst, can_tell=state is not State.CANNOT_TELL)
+    fell = level_changes(evidence).get("reward")
+    end = fell.last if fell else 0
+    checks = _worst_first(_beside(answer, story, end) for answer in ranked)
     if state is not State.CANNOT_TELL:
-        state = _by_cause(evidence, state, worst, progress, story.cause)
+        state = _state(evidence, checks, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = next(iter(story.signs), None)
     level, now, now_from = _levels(story, progress)
-    stopped = answers[numerics.FINITE]
-    if (
-        is_serious(stopped)
-        and stopped.step is not None
-        and evidence.reward is not None
-        and evidence.reward.step_T[-1] < stopped.step
-    ):
+    stopped, reward = answers[numerics.FINITE], evidence.reward
+    if is_serious(stopped) and reward and reward.step_at(-1) < (stopped.step or 0):
         now = now_from = None  # what was its last number is not where it stands
-    since = first.step if first is not None else story.onset
+    since = first.step if first else story.onset
     parts = _headline(answers.values(), story, evidence.record.in_part, state)
     return Judgement(
         run=evidence.record.name,
@@ -533,11 +519,11 @@ def judged(evidence: Evidence) -> Judgement:
         not_logged=_not_logged(answers.values())
         if state is not State.CANNOT_TELL
         else _needed(evidence, answers),
-        checks=tuple(_beside(answer, story) for answer in ranked),
+        checks=tuple(checks),
         notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
-        metric="" if evidence.reward is None else evidence.reward.column,
+        metric="" if reward is None else reward.column,
         level=level,
         now=now,
         now_from=now_from,
@@ -579,13 +565,31 @@ def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
     return tuple(action for action in actions if action.kind != "mask" or not evidence.never_cut)
 
 
-def _beside(answer: Finding, story: Story) -> Finding:
+def _worst_first(answers: Iterable[Finding]) -> list[Finding]:
+    """Answers by how grave they are."""
+    return sorted(answers, key=lambda answer: _RANK.index(answer.status))
+
+
+def _graded(answer: Finding, cause: Cause) -> Finding:
+    """The answer of a check; what may be success is no failure where its cause is only possible."""
+    harmless = answer.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE
+    grave = answer.status is Status.CRITICAL
+    return replace(answer, status=Status.WARNING) if grave and harmless else answer
+
+
+def _beside(answer: Finding, story: Story, last: int) -> Finding:
     """The answer of a check beside what is told: what moved within its limit, and what the advice
-    goes by, is worth knowing.
+    goes by, is worth knowing; what is among the signs until the last step of the fall did not go
+    on as before.
     """
+    answer = _graded(answer, story.cause)
     names = {*story.advice.keys, *(sign.signal for sign in story.signs)}
     bare = _QUANTITIES.get(answer.check) in names and answer.status is Status.NONE
-    return replace(answer, status=Status.INFO) if bare else answer
+    until, gone = max(answer.step or 0, last), set[Fact]()
+    if any(sign.signal in ANSWERS and sign.step <= until for sign in story.signs):
+        gone = {Fact.BEHAVIOUR_UNCHANGED}
+    facts = tuple(fact for fact in answer.facts if fact not in gone)
+    return replace(answer, status=Status.INFO if bare else answer.status, facts=facts)
 
 
 def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: State) -> Words:
@@ -609,28 +613,27 @@ def _levels(story: Story, progress: Progress) -> tuple[float | None, float | Non
     return level, now, None if now is None else progress.now_from
 
 
-def _state(evidence: Evidence, worst: Finding | None, progress: Progress) -> State:
-    """The state by the worst answer and by what the reward does."""
-    if worst is not None and worst.status is Status.CRITICAL:
-        return State.FAILED if evidence.ended else State.FAILING
+def _state(
+    evidence: Evidence, answers: Sequence[Finding], progress: Progress, cause: Cause = NO_CAUSE
+) -> State:
+    """The state by the answers, worst first, by what the reward does, and by its cause."""
+    failed = State.FAILED if evidence.ended else State.FAILING
+    if answers[0].status is Status.CRITICAL:
+        return failed
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
-    if worst is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
-        return State.WARNING
-    return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
+    if progress.learning in (Learning.FLAT, Learning.FALLING) or any(map(_tells, answers)):
+        return failed if _lost_all(evidence, progress, cause) else State.WARNING
+    if progress.learning is Learning.UNKNOWN:
+        return State.CANNOT_TELL
+    return State.WARNING if any(map(is_serious, answers)) else State.OK
 
 
-def _by_cause(
-    evidence: Evidence, state: State, worst: Finding | None, progress: Progress, cause: Cause
-) -> State:
-    """The state once the cause is known: milder for what may be success, graver for a reward
-    that is lost.
+def _tells(answer: Finding) -> bool:
+    """Whether an answer tells of what the reward does: an error that ended the run is said beside
+    it.
     """
-    if worst is not None and worst.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
-        state = State.WARNING
-    if state is State.WARNING and _lost_all(evidence, progress, cause):
-        return State.FAILED if evidence.ended else State.FAILING
-    return state
+    return is_serious(answer) and answer.check != numerics.CRASH
 
 
 def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
@@ -641,7 +644,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     if reward is None or progress.learning is not Learning.FALLING or reward.low >= 0:
         return False
     fall = fall_of(evidence)
-    if fall is not None and fall.lasts and not settled(evidence, reward, fall):
+    if fall and fall.lasts and not settled(evidence, reward, fall):
         return False
     early, late = both_ends(reward, reward.tenth)
     lost = -reward.score(early, late)
@@ -670,7 +673,7 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
     reward = evidence.reward
     if evidence.relative:
         first = LOG_RELATIVE
-    elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
+    elif reward and reward.span == 0 and len(reward) >= FEWEST_ROWS:
         first = (
             "completions with prompts and rewards, to check by hand whether right ones earn "
             "this reward"

@@ -146,7 +146,9 @@ class Fact(StrEnum):
     # completions
     TRUNCATED_LIKELY = "more than half of the completions, or all in many rows, are truncated"
     HARDLY_ANY_ENDS = "hardly any completion ends by itself, and most did not from the start"
-    TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the length is near its limit"
+    ENDS_LOST = "completions ended by themselves, and from one row to the next hardly any does"
+    TRUNCATED_POSSIBLE = "the mean length is near its limit"
+    CUT_AS_REWARD_FALLS = "truncation rises as the reward falls"
     CUT_OFF_IN_MID_RUN = "completions began to hit the length limit during the run"
     TRUNCATED_PAID = "truncated completions earn reward"
     PARTS_CUT = "rows of training are cut far below the length of a rollout"

@@ -127,7 +127,7 @@ def progress_of(evidence: Evidence) -> Progress:
         return Progress(Learning.UNKNOWN, *ends, None, None, steps, reward.step_at(-1))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
     change = level_changes(evidence).get("reward")
-    if change is not None:
+    if change:
         return Progress(Learning.FALLING, *change.ends, None, change.first, steps, change.since)
     return _not_fallen(evidence, level) if fall is None else _recovered(level, fall)
 
@@ -203,7 +203,7 @@ def _or_held_out(evidence: Evidence, level: NoisyMetric, progress: Progress) -> 
     since, learning = progress.since, Learning.LEARNING
     first = level.step_at(0) if since is None else since
     rose = held_out_rose(evidence, first)
-    if rose is None and since is None and progress.gain is not None and progress.gain.high > 0:
+    if rose is None and since is None and progress.gain and progress.gain.high > 0:
         rose, learning = held_out_rose(evidence, first, late_gain=-_GAIN), Learning.ARRIVED
     by_held_out = replace(progress, learning=learning, since=None, held_out=rose)
     return progress if rose is None else by_held_out
@@ -229,7 +229,7 @@ def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
 def _drop(evidence: Evidence, level: NoisyMetric) -> int | None:
     """The row since which the last rows stand clearly lower, for too short a time to be a fall."""
     row, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
-    return lost.begin if row is None and lost is not None else row
+    return lost.begin if row is None and lost else row
 
 
 def _late_drop(evidence: Evidence, level: NoisyMetric) -> int | None:
@@ -266,16 +266,16 @@ def _course(
     if near:
         return Learning.AT_TOP, None
     if evidence.ended:
-        stands = n >= ENOUGH_ENDED and not _hides_all(level, gain)
+        # Rows that cannot tell it from one that has learnt all there was do not show it.
+        left = (
+            math.inf
+            if level.bounds is None
+            else level.bounds[1] - level.level_until(max(n // 4, 2))
+        )
+        stands = n >= ENOUGH_ENDED and gain.high < left
     else:  # noise may yet hide a gain: for long only what has not even begun to rise stands
         stands = (n >= ENOUGH and gain.value < 0 and not _begun(level)) or n >= 3 * ENOUGH
     return (Learning.FLAT if stands else Learning.UNKNOWN), None
-
-
-def _hides_all(level: NoisyMetric, gain: Interval) -> bool:
-    """Whether the rows cannot tell a reward that stands from one that has learnt all there was."""
-    start = level.level_until(max(len(level) // 4, 2))
-    return level.bounds is not None and gain.high >= level.bounds[1] - start
 
 
 def _gain(level: NoisyMetric, early: slice, late: slice) -> tuple[Interval, bool]:
@@ -372,7 +372,10 @@ def _since_its_gain(
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
     if n - begun >= _WASTED * n and stood(begun, _GAIN):
         return Learning.FLAT, level.step_at(begun)
-    return Learning.ARRIVED, level.step_at(row)
+    # A top that the log shows, and that is farther than the bottom, is not where it stands.
+    shown = level.bounds if not evidence.memo.get("guessed") else None
+    below = shown is not None and level.level_from(row) < np.mean(shown)
+    return (Learning.FLAT if below else Learning.ARRIVED), level.step_at(row)
 
 
 def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> int | None:

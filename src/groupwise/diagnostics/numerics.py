@@ -103,7 +103,7 @@ class _Broken:
     quantity: str
     row: int  # from which on; 0 throughout
     rows: int  # how many
-    before: float | None  # the last finite value before
+    before: float | None  # the mean of the last few finite values before
 
 
 def beyond(signal: NoisyMetric, event_T: Flags) -> int | None:
@@ -158,7 +158,7 @@ def finite(evidence: Evidence) -> Finding:
     # no such metric.
     placeholder = first.row == 0 and not of_updates
     rows, was = count(first.rows, "row"), "" if first.before is None else short(first.before)
-    before = was and f"; {was} before"
+    before = was and f"; {was} in the {min(first.row, _NEAR)} rows before"
     since = f"in all {rows}" if first.row == 0 else f"from step {step:,} on ({rows}{before})"
     message = f"{name} is missing, NaN or infinite {since}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
@@ -270,7 +270,8 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
                 and rest >= (fewest if no_lag else _LAGGING)
                 and (there | empty).mean() >= _FULL
             ):
-                yield _Broken(column, quantity, last + 1, rest, float(value[last]))
+                near = value[max(0, last + 1 - _NEAR) : last + 1]
+                yield _Broken(column, quantity, last + 1, rest, float(np.nanmean(near)))
 
 
 def _alive(evidence: Evidence) -> tuple[Flags, Flags]:
@@ -317,14 +318,16 @@ def gradient(evidence: Evidence) -> Finding:
     if row is None:
         return _spikes(norm_T, step_T, leaps)
     # Leaps shortly before are how it began.
-    began = int(step_T[min([row, *leaps[leaps >= row - norm_T.size // 6]])])
-    step, late = int(step_T[row]), median(norm_T[-max(5, norm_T.size // 10) :])
+    began = min([row, *leaps[leaps >= row - norm_T.size // 6]])
+    step, late_T = int(step_T[row]), norm_T[-max(5, norm_T.size // 10) :]
+    late = median(late_T)
     times = late / early
     huge = late > HUGE or times > SPIKE
     status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
     message = (
-        f"The gradient norm grew from {short(early)} to {short(late)} ({times:,.0f} times), and "
-        f"it has exceeded {limit / early:,.0f} times its early level since step {step:,}."
+        f"The gradient norm grew from {short(early)} to {short(late)} (medians of the first "
+        f"{_FIRST} and the last {late_T.size} rows), and it has exceeded {limit / early:,.0f} "
+        f"times its early level since step {step:,}."
     )
     return Finding(
         status,
@@ -333,14 +336,14 @@ def gradient(evidence: Evidence) -> Finding:
         exactly(times),
         DRIFT,
         advice="clip the gradient norm; lower the learning rate",
-        signs=(_grew(began, early, late),),
+        signs=(_grew(int(step_T[began]), early, float(norm_T[began]), late),),
         facts=(Fact.GRADIENT_EXPLODED,) if huge else (),
     )
 
 
-def _grew(step: int, before: float, after: float) -> Sign:
-    """The sign of a gradient norm that grew."""
-    return Sign("gradient_norm", step, before, after, f"gradient norm {arrow(before, after)}")
+def _grew(step: int, *levels: float) -> Sign:
+    """The sign of a gradient norm that grew, with its levels in their order."""
+    return Sign("gradient_norm", step, levels[0], levels[-1], f"gradient norm {arrow(*levels)}")
 
 
 def _leaps(norm_T: Float) -> Places:
@@ -414,11 +417,7 @@ def _nothing(evidence: Evidence, norm: NoisyMetric, row: int) -> Finding:
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
     loss = evidence.quantity("loss")
-    also = (
-        ", and the loss is 0 too"
-        if loss is not None and loss.is_zero[loss.at(step) :].all()
-        else ""
-    )
+    also = ", and the loss is 0 too" if loss and loss.is_zero[loss.at(step) :].all() else ""
     sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {led_to(before, 0.0)}")
     zero = (
         f"The gradient norm is {norm.written(0.0)} from step {step:,} on "
@@ -504,7 +503,7 @@ def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
     )
     if nothing <= 0.5:
         return no_sign("No sign of a problem: the updates are not zero throughout.")
-    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
+    message = f"The loss is 0 in {percent(nothing)} of the rows, as usual for on-policy updates."
     return Finding(Status.INFO, message, log=LOG_NORM if norm is None else "")
 
 
@@ -662,7 +661,7 @@ def gaps_by_turn(evidence: Evidence) -> list[NoisyMetric]:
 def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     """Return the fact that the gap speaks for, with its numbers in words; None where none."""
     correlation = evidence.quantity("sampler_correlation")
-    if correlation is not None and len(correlation) >= 2 * _FIRST:
+    if correlation and len(correlation) >= 2 * _FIRST:
         first, last = _ends(correlation.value_T)
         if max(first, last) < CORRELATED:
             return Fact.CORRELATION_LOW, f"token probabilities have a correlation of {last:.2f}"
@@ -676,7 +675,7 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     if gap is None or len(gap) < 2 * _FIRST:
         return None
     early, late = _ends(np.abs(gap.value_T))
-    if ratio is not None and len(ratio) >= 2 * _FIRST and early > 0:
+    if ratio and len(ratio) >= 2 * _FIRST and early > 0:
         first, last = _ends(ratio.value_T)
         words = (
             f"the mean ratio is {first:.3g} and the gap {early:.2g} nats (e^-gap is "
@@ -981,9 +980,7 @@ def divergence(evidence: Evidence) -> Finding:
         f"The KL to the reference {grew} {short(late)} nats from step {step:,} on, with "
         f"a maximum of {short(top)}."
     )
-    sign = Sign(
-        "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
-    )
+    sign = Sign("kl", step, before, late, f"KL {led_to(before, late)}")
     return by_sign(Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE)
 
 
@@ -1013,7 +1010,7 @@ def sampler(evidence: Evidence) -> Finding:
     ]
     closely = _by_turns(evidence)
     shown = closely or signature(evidence)
-    if not far and shown is not None and (closely or shown[0] in _FROM_THE_START):
+    if not far and shown and (closely or shown[0] in _FROM_THE_START):
         far = [(0, columns[0])]
     if far:
         row, first = min(far, key=lambda each: int(each[1].signal.step_T[each[0]]))
@@ -1061,11 +1058,11 @@ def _mismatch(
     more = cap_of(evidence) if shown is None else f"; {shown[1]}"
     facts = [Fact.SAMPLER_MISMATCH, *(() if shown is None else shown[:1])]
     message = f"{words[0].upper()}{words[1:]} since step {step:,}"
-    if shown is not None and shown[0] in _FROM_THE_START:
+    if shown and shown[0] in _FROM_THE_START:
         words, more = shown[1], ""
         message = f"Sampler and trainer differ since step {step:,}: {words}"
     rate = evidence.quantity("learning_rate")
-    if rate is not None and not rate.value_T.any():
+    if rate and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)
         more += " although the learning rate is 0, so the engines differ and not the policies"
     status = (
@@ -1133,7 +1130,7 @@ def discards(evidence: Evidence) -> Finding:
     if size == 1 and grid >= FEWEST_GROUPS:
         prompts = prompts or grid
     generated, share = evidence.quantity("generated_samples_total"), None
-    if generated is not None and np.array_equal(generated.step_T, dropped.step_T):
+    if generated and np.array_equal(generated.step_T, dropped.step_T):
         share = each / np.maximum(np.diff(generated.value_T, prepend=0.0), 1.0)
     elif size is not None and prompts is not None:
         share = each / (each + size * float(prompts))
@@ -1171,7 +1168,7 @@ def router(evidence: Evidence) -> Finding:
     """Look for experts whose load drifts apart."""
     loss = evidence.quantity("router_loss")
     named = (signal for signal in evidence.matching(_ROUTER) if len(signal) >= FEWEST_ROWS)
-    signals = [loss] if loss is not None else [*named]
+    signals = [loss] if loss else [*named]
     if not signals:
         return not_logged("The log does not contain the expert load.")
     for signal in signals:

@@ -499,7 +499,7 @@ class Evidence:
                 if name in ("total_reward", "total", "reward") or _DERIVED.search(name)
                 else self._column(column)
             )
-            if signal is not None:
+            if signal:
                 functions.setdefault(name, signal)
         return functions
 
@@ -513,7 +513,7 @@ class Evidence:
         for meaning in self.record.meanings:
             if meaning.quantity.startswith(prefix) and not meaning.unavailable:
                 signal = self._column(meaning.column)
-                if signal is not None:
+                if signal:
                     yield meaning.quantity.removeprefix(prefix), signal
 
     def quantity(self, name: str) -> NoisyMetric | None:
@@ -557,7 +557,7 @@ class Evidence:
         """Whether the log shows that no completion is cut off."""
         cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
         limit = self.setting("max_completion_length")
-        if cut is not None:
+        if cut:
             return not cut.resolution and not cut.value_T.any()  # a rounded 0 may be a few
         return longest is not None and limit is not None and longest.high < float(limit)
 
@@ -593,7 +593,7 @@ class Evidence:
         signals = [
             self._column(column) for column in self.record.metrics() if rule.fullmatch(column)
         ]
-        return [signal for signal in signals if signal is not None]
+        return [*filter(None, signals)]
 
     @cached_property
     def graded(self) -> pl.DataFrame | None:
@@ -1001,16 +1001,16 @@ def signs_about(
     for watched in WATCHED:
         signal = evidence.quantity(watched.quantity)
         over = end if watched.up and not watched.spike else None
-        sign = None if signal is None else sign_of(signal, watched, low=low, step=step, end=over)
-        if sign is not None:
+        if signal and (sign := sign_of(signal, watched, low=low, step=step, end=over)):
             signs.append(_at_limit(evidence, sign))
     held = evidence.held_out
-    if held is not None:
+    if held:
         sign = sign_of(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
         # A held-out reward that rises is no sign of a failure.
-        signs += [] if sign is None or sign.rises else [sign]
+        if sign and not sign.rises:
+            signs.append(sign)
     return tuple(sorted(signs, key=lambda sign: sign.step))
 
 
@@ -1132,15 +1132,9 @@ def _move_in_words(watched: Watched, first: float, there: float, last: float) ->
 
 def _at_limit(evidence: Evidence, sign: Sign) -> Sign:
     """Say of a length that it stands at its limit."""
-    limit = limit_of(evidence)
-    if (
-        sign.signal != "completion_length"
-        or limit is None
-        or sign.at_change is None
-        or sign.at_change < 0.98 * limit
-    ):
-        return sign
-    return replace(sign, words=f"{sign.words} = limit")
+    limit = limit_of(evidence) if sign.signal == "completion_length" else None
+    at_limit = limit is not None and (sign.at_change or 0.0) >= 0.98 * limit
+    return replace(sign, words=f"{sign.words} = limit") if at_limit else sign
 
 
 def limit_of(evidence: Evidence) -> float | None:
@@ -1148,7 +1142,7 @@ def limit_of(evidence: Evidence) -> float | None:
     their length, else what the settings say.
     """
     cut, length = map(evidence.quantity, ("truncated_share", "completion_length"))
-    if cut is not None and length is not None:
+    if cut and length:
         _, cut_rows, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
         full = length.value_T[its][cut.value_T[cut_rows] >= 0.999]
         if full.size >= 3 and np.ptp(full) <= 0.01 * full.max():

@@ -215,7 +215,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     shares, fact = shares_of(evidence, "failure_share", _BREAKDOWNS), Fact.INFRASTRUCTURE_FAILS
     kept = evidence.quantity("trained_samples") or evidence.quantity("admitted_share")
     about = "Episodes fail"
-    if not shares and kept is not None:  # what is masked may have failed
+    if not shares and kept:  # what is masked may have failed
         about, fact = f"{kept.name} falls", Fact.FAILURES_MASKED
         shares = [replace(kept, column="left out", value_T=1 - kept.value_T / kept.high)]
     least = (0.0, MORE_FAILED)
@@ -224,7 +224,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     shown, words = (None, "") if share is None else _of_masked(evidence, share, kept)
     if not pairs or (fact is Fact.FAILURES_MASKED and shown is not Fact.MASKED_COUNTED):
         return not_logged("The log does not contain the share of failed episodes.")
-    if worst is not None and shown is not None:
+    if worst and shown:
         said = f"{worst.message.rstrip('.')}; {words}"
         return replace(worst, message=said, facts=(*worst.facts, shown))
     return worst or next(filter(None, (_costs(evidence, share) for share in shares)), pairs[0][0])
@@ -237,7 +237,7 @@ def _of_masked(
     there from the first row on, or that fewer are trained on.
     """
     mean = evidence.quantity("advantage")
-    if mean is not None and mean.late > NEAR:
+    if mean and mean.late > NEAR:
         together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
         if together or min(mean.late, end_levels(mean)[0]) >= LEFT:
             return Fact.MASKED_COUNTED, f"the mean advantage is {short(mean.late)}"
@@ -332,7 +332,7 @@ def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[NoisyMetr
     share = evidence.quantity(quantity)
     functions = {signal.column for _, signal in evidence.named("reward/")}
     named = (signal for signal in evidence.matching(pattern) if signal.column not in functions)
-    signals = [share] if share is not None else named
+    signals = [share] if share else named
     return [
         signal
         for signal in signals
@@ -367,7 +367,7 @@ def tool_use(evidence: Evidence) -> Finding:
     turns = evidence.quantity("turns") or total
     each = "step" if calls is None and turns is total else "rollout"
     # A rollout of the fewest turns, half of those at first, calls none.
-    if calls is None and turns is not None and turns.low <= HALF * turns.level_until(_FIRST):
+    if calls is None and turns and turns.low <= HALF * turns.level_until(_FIRST):
         calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged("The log does not contain the number of tool calls.")
@@ -425,7 +425,7 @@ def reward_functions(evidence: Evidence) -> Finding:
     against = _against_each_other(
         evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
     )
-    if against is not None:
+    if against:
         return against
     return _earning(functions)
 
@@ -449,7 +449,7 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
         ),
         None,
     )
-    if form is not None and purpose and set(purpose) <= set(nothing):
+    if form and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form, purpose[0])
     rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
@@ -692,15 +692,15 @@ def broken_verifier(evidence: Evidence) -> Finding:
     if evidence.relative:
         return not_logged(evidence.relative, LOG_RELATIVE)
     nothing = _nothing(reward, ended=evidence.ended)
-    if nothing is not None:
+    if nothing:
         return nothing
     for name, signal in [("reward", reward), *evidence.functions.items()]:
         finding = _stuck(name, signal, evidence)
-        if finding is not None:
+        if finding:
             return finding
     for search in (_logged_failures, _broken_ties, _drop, _outages):
         finding = search(evidence)
-        if finding is not None:
+        if finding:
             return finding
     return no_sign("No sign of a problem: no jump of the reward points to a verifier.")
 
@@ -768,7 +768,7 @@ def _at_once(
     message = f"{clean(name, longest=60)} {short(before)} → {now} from step {step:,} on ({rows})"
     lost, reward = exactly(tail.value - before), evidence.reward
     felt = name == "reward" or reward is None
-    if reward is not None and not felt:
+    if reward and not felt:
         row = reward.at(step)
         felt = reward.score(slice(0, row), slice(row, None)) < -3
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
@@ -797,7 +797,7 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
     shares = shares_of(evidence, "grading_failure_share", _FAILURES)
     findings = (failing(signal, "Grading fails", more, fact) for signal in shares)
     worst = next((answer for answer in findings if answer.facts), None)
-    if worst is not None and worst.value is not None and worst.value.value > HALF:
+    if worst and worst.value and worst.value.value > HALF:
         return replace(worst, status=Status.CRITICAL)
     return worst
 
@@ -877,7 +877,7 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     if share.low < 0.05:
         return None
     message = (
-        f"in {100 * share.value:.0f} % of the groups the rewards differ, but by less than "
+        f"in {percent(share.value)} of the groups the rewards differ, but by less than "
         "a thousandth of the range of all rewards"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING

@@ -42,7 +42,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.series.metric import all_from, zero_variance_outlook
 from groupwise.wording import count, short
 
@@ -76,12 +76,12 @@ _FOLLOWS = 0.5
 def zero_variance_groups(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     share = _equal_share(evidence)
-    batches = None if share is not None else _of_batches(evidence)
+    batches = None if share else _of_batches(evidence)
     share = share or batches
     equal = None if share is None else _pooled(evidence, share)
     if equal is None or len(equal) < FEWEST_ROWS:
         said, log = "the log does not show how many groups have equal rewards", LOG
-        if equal is not None:
+        if equal:
             said = (
                 f"there are {count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups; "
                 f"{FEWEST_ROWS} are needed"
@@ -91,7 +91,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             log = "at least two completions of each prompt"
         if wrong := _rows_all_wrong(evidence):
             return wrong
-        least = "" if equal is not None else _at_the_least(evidence)
+        least = "" if equal else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
         return replace(not_logged(f"{said}{least}", log), facts=facts)
     room = _room(evidence, equal)
@@ -106,16 +106,16 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
     onset = lasting(
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
-    if onset is None and batches is not None:
+    if onset is None and batches:
         value = batches.mean(slice(None))
         message = (
-            f"at least {100 * value.value:.0f} % of groups have zero variance: {batches.column} "
+            f"at least {percent(value.value)} of groups have zero variance: {batches.column} "
             "counts only batches in which every group has"
         )
         return Finding(Status.INFO, message, None, value)
     if onset is None:
         fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
-        if fewer is not None and not fewer.facts:
+        if fewer and not fewer.facts:
             fewer = alike or fewer
         other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence, equal) or alike
         return other or _calm(evidence, equal)
@@ -127,15 +127,7 @@ def _starved(evidence: Evidence, equal: NoisyMetric, room: Float, onset: int) ->
     rows = slice(onset, len(equal))
     expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), equal.step_at(onset)
     where = step if onset else None
-    before = (
-        ""
-        if where is None
-        else f" from step {step:,} on, against {100 * equal.level_until(onset):.0f} % before"
-    )
-    message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance{before}: almost none gives "
-        "a gradient"
-    )
+    message = f"{_alike(equal, onset, onset)}: almost none gives a gradient"
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     begin = _halfway(equal.value_T, onset)
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
@@ -260,7 +252,7 @@ def _room(evidence: Evidence, equal: NoisyMetric) -> Float:
     room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
     reward = evidence.reward
     stuck = None if reward is None else constant_tail(reward)
-    if reward is not None and stuck is not None:
+    if reward and stuck:
         # one number for every answer is the verifier's doing, not the groups'
         room[equal.step_T >= reward.step_T[stuck.row]] = 0.0
     return room
@@ -348,10 +340,7 @@ def _all_wrong(evidence: Evidence, equal: NoisyMetric, room: Float) -> Finding |
         return None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
-    message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance from the start, mostly all "
-        f"wrong (mean reward {mean})"
-    )
+    message = f"{_alike(equal, 0)}, mostly all wrong (mean reward {mean})"
     return Finding(Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
 
@@ -388,10 +377,7 @@ def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -
     if abs(moved.value) > 0.15 * span or value.low <= old:
         # another reward has other groups, and groups that are not more often alike are no fewer
         return None
-    message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance from step {step:,} on, "
-        f"against {100 * old:.0f} % before, at a similar mean reward"
-    )
+    message = f"{_alike(equal, onset, onset)}, at a similar mean reward"
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
     facts = (Fact.GROUPS_ALIKE,) if status is Status.WARNING else ()
@@ -416,8 +402,10 @@ def _small_group(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
         or gained.value < (_WORTH if outlook.group_size >= _SMALL else _WORTH_SMALLEST)
     ):
         return None
-    words = f"{100 * now.value:.0f} % of the groups have zero variance at G = {outlook.group_size}"
-    words = f"{words}; at G = {last.group_size} about {100 * last.share.value:.0f} % would"
+    words = (
+        f"{percent(now.value)} of all groups have zero variance at G = {outlook.group_size}; at "
+        f"G = {last.group_size} about {percent(last.share.value)} would"
+    )
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
     status = Status.WARNING if grave and evidence.ended else Status.INFO
@@ -436,7 +424,7 @@ def _at_the_least(evidence: Evidence) -> str:
     if now < HALVED or right < STARVED or near_top(evidence, reward):
         return ""
     where = f"at G = {size} and a share of {short(right)} right,"
-    return f"; {where} at least {100 * now:.0f} % of groups of two grades have zero variance"
+    return f"; {where} at least {percent(now)} of groups of two grades have zero variance"
 
 
 def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
@@ -446,16 +434,13 @@ def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     equal = _equal_share(evidence)
     if equal is None or len(equal) < FEWEST_ROWS or not _between(reward):
         return None
-    value = equal.mean(slice(-max(len(equal) // 4, 5), None))
+    value = _of_the_last(equal)
     if value.value < _MOSTLY:
         return None
-    words = (
-        f"{100 * value.value:.0f} % of the groups have zero variance; the last mean reward is "
-        f"{short(float(reward.value_T[-1]))}"
-    )
+    words = _alike(equal, -_quarter(equal))
     return Finding(
         Status.INFO,
-        words,
+        f"{words}; the last mean reward is {short(float(reward.value_T[-1]))}",
         None,
         value,
         _MOSTLY,
@@ -474,9 +459,9 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     first, last = equal.level_until(few), equal.mean(slice(-few, None))
     if not _between(evidence.reward) or last.value < HALVED:
         return None
-    fact, words = Fact.UPDATE_DILUTED, f"{100 * last.value:.0f} % of the groups have zero variance"
+    fact, words = Fact.UPDATE_DILUTED, _alike(equal, -few, few)
     if last.value >= _TIMES * first:
-        fact, words = Fact.GROUPS_ALIKE_TREBLED, f"{words}, against {100 * first:.0f} % at first"
+        fact = Fact.GROUPS_ALIKE_TREBLED
     elif progress_of(evidence).learning.gained:
         if first < HALVED:
             return None
@@ -485,19 +470,33 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     return Finding(Status.INFO, words, None, last, HALVED, facts=(fact,))
 
 
+def _quarter(equal: NoisyMetric) -> int:
+    """A quarter of the rows."""
+    return max(len(equal) // 4, 1)
+
+
 def _of_the_last(equal: NoisyMetric) -> Interval:
     """The share in the last quarter of the rows."""
-    return equal.mean(slice(-max(len(equal) // 4, 1), None))
+    return equal.mean(slice(-_quarter(equal), None))
+
+
+def _alike(equal: NoisyMetric, row: int, until: int = 0) -> str:
+    """The share from a row to the end, and that until another, in words: each with its steps."""
+    since = f"from step {equal.step_at(row):,} on" if row else "in all rows"
+    words = f"{percent(equal.level_from(row))} of groups have zero variance {since}"
+    if not until:
+        return words
+    return f"{words}, {percent(equal.level_until(until))} before step {equal.step_at(until):,}"
 
 
 def _calm(evidence: Evidence, equal: NoisyMetric) -> Finding:
     """Say what the last groups are like where nothing is wrong with them."""
     expected, late = evidence.groups.expected, _of_the_last(equal)
-    excess = ""
-    if expected.known and expected.step_T.size:
-        excess = f"; {100 * np.nanmean(expected.value_T):.0f} % expected ({expected.source})"
-    said = f"{100 * late.value:.0f} % of the last groups have zero variance{excess}."
-    return Finding(Status.NONE, said, None, late)
+    row, excess = -_quarter(equal), ""
+    chances = expected.value_T[expected.step_T >= equal.step_at(row)] if expected.known else ()
+    if len(chances):
+        excess = f"; {percent(float(np.nanmean(chances)))} are expected ({expected.source})"
+    return Finding(Status.NONE, f"{_alike(equal, row)}{excess}.", None, late)
 
 
 # A value this near to the end of the range that was seen is that end.
@@ -578,7 +577,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
-    if same is not None:
+    if same:
         message = f"{size_is_1} {same[0].column} equals {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not evidence.rewards_differ:
         message = f"{size_is_1} it is set to 1 ({evidence.record.config.group_size.source})"
@@ -638,7 +637,7 @@ def _all_zero(evidence: Evidence, advantages: list[NoisyMetric | None]) -> bool:
     """Whether the largest and smallest advantages are 0 although rewards differ from row to row,
     and nothing says that those of each group are equal.
     """
-    reward, logged = evidence.reward, [signal for signal in advantages if signal is not None]
+    reward, logged = evidence.reward, [*filter(None, advantages)]
     if reward is None or not reward.span or evidence.groups.zero_variance.known:
         return False
     return bool(logged) and all(signal.is_zero.all() for signal in logged)

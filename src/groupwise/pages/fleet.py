@@ -43,7 +43,7 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
     """Print how many runs are in which state, then a line a run, worst first."""
     heads = heads_of(plain=not console.encoding.startswith("utf"))
     console.print(Text(f"{summary_of(fleet)}."), soft_wrap=True)
-    if fleet.separates is not None:
+    if fleet.separates:
         console.print(Text(clean(fleet.separates.sentence, longest=_LONGEST)), soft_wrap=True)
     for row in fleet.runs:
         line = Text(

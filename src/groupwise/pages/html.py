@@ -321,17 +321,17 @@ def _law(summary: Summary) -> Markup:
 def _group_size(summary: Summary) -> Markup:
     """Return the plan with its components, or else what rewards alone say; tables folded."""
     evidence, grids = summary.group_size, []
-    if evidence.plan is not None:
+    if evidence.plan:
         grids += [
             tag("h3", "Group sizes at this budget"),
             grid(plan_grid(evidence.plan, evidence.plan.shown_sizes)),
         ]
-    if evidence.components is not None:
+    if evidence.components:
         grids += [
             tag("h3", "Variance components of the gradient"),
             grid(component_grid(evidence.components)),
         ]
-    if evidence.rewards is not None and evidence.rewards.zero_variance is not None:
+    if evidence.rewards and evidence.rewards.zero_variance:
         grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))
     notes = _listed(map(isolated, evidence.notes))
     answers = filter(None, (*evidence.said, size_named(summary.judgement), evidence.missing))

@@ -179,7 +179,7 @@ def _shortened(name: str, room: int, spell: Spell) -> str:
 def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     """Yield the labelled lines that there are, in their order."""
     first, then = judgement.first_sign, judgement.then
-    if first is not None:
+    if first:
         beside = tuple(sign for sign in then if sign.step == first.step)
         yield _LabelledLine("first sign", _signs((first, *beside)), 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
@@ -194,7 +194,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
     if judgement.do:
         yield _LabelledLine("do", (judgement.do,), 3, lines=2)
-    if judgement.cost is not None:
+    if judgement.cost:
         yield _LabelledLine("cost", _joined(judgement.cost.parts, ", "), 5)
     if judgement.gpu_hours:  # who gives the GPUs wants to know
         yield _LabelledLine("GPU-hours", (judgement.gpu_hours,), 3)
@@ -202,10 +202,8 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine(
             "goes on", ("the run has not ended, so a new fall needs more rows to count",), 7
         )
-    lacking = _lacking(judgement)
-    if lacking and judgement.state is State.OK:
-        checks = f"{len(lacking)} of {len(judgement.checks)} checks"
-        yield _LabelledLine("not logged", (f"what {checks} need",), 8)
+    if judgement.state is State.OK and (lacks := _lacks(judgement)):
+        yield _LabelledLine("not logged", (lacks,), 8)
     if (
         judgement.not_logged
         and judgement.state is not State.OK
@@ -322,15 +320,22 @@ def _lacking(judgement: Judgement) -> list[Finding]:
     return [check for check in judgement.checks if check.status is Status.NOT_LOGGED and check.log]
 
 
+def _lacks(judgement: Judgement) -> str:
+    """Return how many checks lack a signal, and how many could run; "" where none lacks one."""
+    lacking = len(_lacking(judgement))
+    ran = sum(check.status is not Status.NOT_LOGGED for check in judgement.checks)
+    more = f"signals for {count(lacking, 'more check')}"
+    return f"{more}; {ran} of {len(judgement.checks)} could run" if lacking else ""
+
+
 def _without_answer(judgement: Judgement) -> Iterable[str]:
     """Yield which checks saw nothing, then how many lack something, and what for the first."""
     clear = [check_title(each.check) for each in judgement.checks if each.status is Status.NONE]
     if clear:
         yield f"No sign of a problem in {count(len(clear), 'check')}: {'; '.join(clear)}."
-    lacking = _lacking(judgement)
-    if lacking:
-        yield f"The log lacks what {count(len(lacking), 'check')} would need; --json lists all."
-    for check in lacking[:3]:
+    if lacks := _lacks(judgement):
+        yield f"Not logged: {lacks}; --json lists all."
+    for check in _lacking(judgement)[:3]:
         yield clean(f"    {check_title(check.check)}: log {check.log}.", longest=_LONGEST)
 
 

@@ -142,7 +142,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     least = min(point.mse for point in plan.curve)
     words = {plan.group_size: ["safe" if plan.named else "safest"]}
-    if plan.present is not None:
+    if plan.present:
         words.setdefault(plan.present.group_size, []).append("in use")
     rows = [
         (

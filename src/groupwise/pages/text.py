@@ -132,7 +132,7 @@ def print_plan(
     out.heading("Group size")
     out.line(plan.status)
     out.grid(plan_grid(plan, plan.shown_sizes))
-    if plan.components is not None:
+    if plan.components:
         out.grid(component_grid(plan.components))
     out.notes((*plan.notes, *notes))
 
@@ -141,11 +141,11 @@ def _print_needed(judged: Judgement | None, console: Console) -> None:
     """Print that a run failed, or needs attention before its group size does."""
     from groupwise.analysis.plan import size_named
 
-    if judged is not None and judged.state is State.WARNING:
+    if judged and judged.state is State.WARNING:
         out = Printer(console)
         out.line(f"Fix the run first. {judged.fact}")
         out.line(size_named(judged))
-    elif judged is not None and judged.alarm:
+    elif judged and judged.alarm:
         print_first_line(judged, console)
 
 
@@ -155,7 +155,7 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     _print_needed(judged, console)
     out.line(plan.status)
     out.line(plan.batch.said)
-    if plan.zero_variance is not None:
+    if plan.zero_variance:
         out.grid(outlook_grid(plan.zero_variance))
     out.line(f"For a safe group size: {plan.command}")
 
@@ -189,7 +189,7 @@ def print_stability(evidence: StabilityEvidence, judged: Judgement, console: Con
     print_first_line(judged, console)
     out.heading("Stability")
     out.line(evidence.conclusion)
-    if evidence.mode is not None:
+    if evidence.mode:
         out.grid(evidence_grid(evidence))
     out.notes(evidence.all_notes)
 

@@ -62,7 +62,7 @@ from groupwise.record.table import (
     steps_table,
     thinned,
 )
-from groupwise.wording import clean, shortest_paths
+from groupwise.wording import clean, count, shortest_paths
 
 
 @frozen
@@ -89,6 +89,8 @@ class Setting:
 
 
 UNKNOWN = Setting()
+# By which checks go, those first of which most make use.
+_JUDGED_BY = ("group_size", "max_completion_length", "prompts_per_step", "learning_rate", "loss")
 SettingRule = tuple[Callable[[Any], Any], str]
 """What checks and converts a value, raising a ValueError where it cannot, and the values that are
 expected, in words.
@@ -473,17 +475,16 @@ class RunRecord:
     error: str = ""
     probes: Probes | None = field(default=None, repr=False, compare=False)
 
-    def remarks(self) -> Words:
-        """Return what reading the log had to decide, and last which settings were not found."""
-        unknown = ", ".join(self.config.unknown())
-        return (
-            *self.notes,
-            *(
-                [f"These settings were not found: {unknown}; give them with --set NAME=VALUE"]
-                if unknown
-                else []
-            ),
-        )
+    def remarks(self, asked: Sequence[str] = ()) -> Words:
+        """Return what reading the log had to decide, and last how many settings were not found,
+        with those that matter: three that are asked for, or that checks go by.
+        """
+        unknown = self.config.unknown()
+        matter = [name for name in dict.fromkeys((*asked, *_JUDGED_BY)) if name in unknown][:3]
+        said = f"The log lacks {count(len(unknown), 'setting')}"
+        if matter:
+            said += f"; the judgement could use {', '.join(matter)} (--set NAME=VALUE)"
+        return (*self.notes, said) if unknown else self.notes
 
     @property
     def in_part(self) -> str:

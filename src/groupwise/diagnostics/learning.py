@@ -372,10 +372,7 @@ def _since_its_gain(
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
     if n - begun >= _WASTED * n and stood(begun, _GAIN):
         return Learning.FLAT, level.step_at(begun)
-    # A top that the log shows, and that is farther than the bottom, is not where it stands.
-    shown = level.bounds if not evidence.memo.get("guessed") else None
-    below = shown is not None and level.level_from(row) < np.mean(shown)
-    return (Learning.FLAT if below else Learning.ARRIVED), level.step_at(row)
+    return Learning.ARRIVED, level.step_at(row)
 
 
 def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> int | None:

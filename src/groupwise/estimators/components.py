@@ -229,16 +229,15 @@ class Unseen:
 
     @property
     def unlikeness(self) -> float:
-        """Standard deviation of the logarithm of prompts' E|s|^2, each weighed by its root: short
-        scores of solved prompts are unlike and hold nothing.
+        """Standard deviation of the logarithm of E|s|^2 over prompts whose rewards differ, without
+        those of a hundredth of the mean: short scores are unlike and hold nothing. No other counts
+        more than the next, or a sample without the longest would look like one of like lengths.
         """
-        length_P = self.moment_P["score_norm2"]
-        length_P = length_P[length_P > 0]
-        if self.prompts < 3 or not length_P.size:
-            return 0.0
-        log_P, weight_P = np.log(length_P), np.sqrt(length_P)
-        deviation_P = log_P - np.average(log_P, weights=weight_P)
-        return math.sqrt(float(np.average(deviation_P**2, weights=weight_P)))
+        part_P = self.moment_P
+        length_P = part_P["score_norm2"]
+        long_P = length_P > _PART_OF_MOST * length_P.mean()
+        length_P = length_P[long_P & (part_P["reward_variance"] > 0)]
+        return float(np.log(length_P).std()) if self.prompts > 2 and length_P.size else 0.0
 
     @property
     def kurtosis(self) -> float:

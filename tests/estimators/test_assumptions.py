@@ -116,12 +116,14 @@ def test_prompts_whose_score_lengths_come_in_families_violate_the_second_too() -
 
 @pytest.mark.parametrize(
     ("varying", "status"),
-    [(FEWEST_INFORMATIVE - 1, UNKNOWN), (FEWEST_INFORMATIVE, HOLDS), (1, UNKNOWN), (0, VIOLATED)],
+    [(FEWEST_INFORMATIVE - 1, UNKNOWN), (FEWEST_INFORMATIVE, HOLDS), (2, UNKNOWN), (1, VIOLATED)],
 )
-def test_groups_of_equal_rewards_open_vp_and_without_any_other_violate_the_third(
+def test_groups_of_equal_rewards_open_vp_and_all_but_a_single_one_violate_the_third(
     varying: int, status: AssumptionStatus
 ) -> None:
-    """From 0 to R/2 Vp was held in all of 5,000 batches of rare success, so only none is noted."""
+    """From 0 to R/2 Vp was held in all of 5,000 batches of rare success, T and R in .95 and more
+    where two groups differ, in .6 to .8 where a single one does: that has a note.
+    """
     estimate = measured(independent(64), varying=varying)
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status

@@ -301,7 +301,10 @@ def informative_groups(sample: Unseen) -> Tested:
     )
     if sample.informative >= FEWEST_INFORMATIVE:
         return HOLDS, f"{measured}."
-    return UNKNOWN if sample.informative else VIOLATED, (
+    # over strange worlds T and R were held in .95 of batches with two groups that differ, in .78
+    # with a single one
+    differ = np.count_nonzero(sample.moment_B["reward_variance"])
+    return UNKNOWN if differ > 1 else VIOLATED, (
         f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
         f"With fewer than {FEWEST_INFORMATIVE} its interval is from 0 to R/2, the maximum for any "
         "policy. Measure more prompts (--groups N), or prompts that are sometimes solved."

@@ -116,9 +116,14 @@ def test_prompts_whose_score_lengths_come_in_families_violate_the_second_too() -
 
 @pytest.mark.parametrize(
     ("varying", "status"),
-    [(FEWEST_INFORMATIVE - 1, VIOLATED), (FEWEST_INFORMATIVE, HOLDS), (1, VIOLATED)],
+    [(FEWEST_INFORMATIVE - 1, UNKNOWN), (FEWEST_INFORMATIVE, HOLDS), (2, UNKNOWN), (1, VIOLATED)],
 )
-def test_groups_of_equal_rewards_violate_the_third(varying: int, status: AssumptionStatus) -> None:
+def test_groups_of_equal_rewards_open_vp_and_all_but_a_single_one_violate_the_third(
+    varying: int, status: AssumptionStatus
+) -> None:
+    """From 0 to R/2 Vp was held in all of 5,000 batches of rare success, T and R in .95 and more
+    where two groups differ, in .6 to .8 where a single one does: that has a note.
+    """
     estimate = measured(independent(64), varying=varying)
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
@@ -127,7 +132,8 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
         "clearly as elsewhere"
     ) in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
-    assert ("--groups N" in assumption.sentence) == (status is VIOLATED)
+    assert ("--groups N" in assumption.sentence) == (status is not HOLDS)
+    assert estimate.unseen.opens_vp == (status is not HOLDS)
 
 
 def test_few_prompts_leave_open_what_they_do_not_hold() -> None:
@@ -382,6 +388,41 @@ def test_shuffled_near_duplicates_are_left_out_together(given: str) -> None:
     assert by_name(estimate)[DIFFERENT].status is VIOLATED
     assert by_name(estimate)[DIFFERENT].sentence in estimate.notes
     says("estimators/assumptions/4", by_name(estimate)[DIFFERENT].sentence)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "shared", "alike"), [(8, 0.0, True), (64, 0.0, False), (64, 2.0, False)]
+)
+def test_wordings_of_a_few_questions_are_linked_by_their_gradients(
+    kinds: int, shared: float, alike: bool
+) -> None:
+    """Eight questions in eight wordings each, whose texts are unlike: T was held in .79 of batches.
+    Sixty-four questions are left alone, whose gradients share most or nothing.
+    """
+    rng = np.random.default_rng(7)
+    score_KAD = rng.normal(size=(kinds, 6, 12)) + shared * rng.normal(size=(6, 12))
+    score_KAD -= score_KAD.mean(axis=1, keepdims=True)
+    right_KA = 1 / (1 + np.exp(-2 * score_KAD @ rng.normal(size=12) / np.sqrt(12)))
+    label, answer = np.repeat(np.arange(64), SIZE), rng.integers(6, size=512)
+    kind_P = rng.permutation(np.arange(64) % kinds)
+    score = score_KAD[kind_P[label], answer]
+    reward = (rng.random(512) < right_KA[kind_P[label], answer]).astype(float)
+    estimate = components(reward, label, score_ND=score, text_N=texts_of(label))
+    sentence = by_name(estimate)[DIFFERENT].sentence
+    assert (estimate.prompts < 32) == (sentence in estimate.notes) == alike
+    if alike:
+        t_P = moment_of_prompts(estimate, "t")
+        assert estimate.t.standard_error > 1.3 * stats.sem(t_P)
+        linked = estimate.cluster_P[:, None] == estimate.cluster_P  # type: ignore[index]
+        same = kind_P[:, None] == kind_P
+        assert same[linked & ~np.eye(64, dtype=bool)].mean() > 0.5  # by chance a ninth
+    bare = components(reward, label, score_ND=score)
+    assert (bare.prompts, by_name(bare)[DIFFERENT].status) == (
+        estimate.prompts,
+        VIOLATED if alike else UNKNOWN,
+    )
+    of_gram = components(reward, label, gram_NN=score @ score.T)
+    assert by_name(of_gram)[DIFFERENT].status is UNKNOWN  # it has no directions
 
 
 def test_kinds_of_unlike_size_count_by_what_they_say_beyond_the_mean() -> None:

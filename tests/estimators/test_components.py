@@ -545,7 +545,7 @@ def pseudo_of(**columns: np.ndarray) -> np.ndarray:
 
 VP = np.array([1.0, 2, 0, 3, 1, 2, 1, 0, 4, 1, 2, 2, 1, 0, 1, 3])
 R = np.array([9.0, 4, 12, 2, 8, 7, 11, 9, 3, 6, 8, 10, 9, 5, 40, 7])
-SIXTEEN = Sample(16, 128, 5, zero_mean=True, cluster_P=np.arange(16))
+SIXTEEN = Sample(128, 5, zero_mean=True, cluster_P=np.arange(16))
 
 
 def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -> None:
@@ -588,7 +588,7 @@ def test_the_interval_of_the_best_size_by_hand() -> None:
 
 
 def test_too_few_prompts_give_a_best_size_without_limits() -> None:
-    two = Sample(2, 16, 0, zero_mean=True)
+    two = Sample(16, 0, zero_mean=True)
     estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R)[:2], two)
     assert (estimate.group_size.value, estimate.group_size.low, estimate.group_size.high) == (
         1 + np.sqrt(6.5 / 1.5),
@@ -606,7 +606,7 @@ def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(
     spread = np.array([-1.0, 1.0] * 8)
     mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))
     notes, free = (
-        components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean, np.arange(16))).notes
+        components_of_pseudo_values(mean, Sample(128, 0, zero_mean, np.arange(16))).notes
         for zero_mean in (True, False)
     )
     assert (len(notes) == 1 and "do not average to zero" in notes[0]) == expected

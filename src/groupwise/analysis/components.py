@@ -358,7 +358,7 @@ def _components(plain: JsonView, level: float | None) -> Components:
         prompts = len(cluster_P)
     if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not typed:
         raise ValueError("facts")
-    sample = Sample(prompts, rollouts, left_out, zero_mean, cluster_P)
+    sample = Sample(rollouts, left_out, zero_mean, cluster_P)
     level = float(plain["vp"]["level"]) if level is None else level
     # A file that is damaged in one place is not trusted in another.
     _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)

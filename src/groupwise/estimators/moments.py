@@ -40,7 +40,6 @@ MOMENTS = (
 )
 
 _CHUNK_BYTES = 32 * 2**20
-_SYMMETRY_ROWS = 64
 _PRECISE = (np.dtype(np.float32), np.dtype(np.float64))
 _ASYMMETRY = 1e-3  # what rounding in single precision leaves is a hundredth of it
 _LARGEST_REWARD = 1e30
@@ -130,10 +129,14 @@ def moments_of_scores(
     )
     groups = usable_groups(prompt_N, reward, len(score), "score_ND")
     sums, gradient_PD = sums_of_scores(score, reward, groups)
-    left_out = len(reward) - int(groups.size_P.sum())
-    moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
-    cross_P = _cross(gradient_PD)
-    return GroupMoments(moment_PC, cross_P, gradient_PD, groups.size_P, left_out, zero_mean)
+    return GroupMoments(
+        unbiased_moments(sums, zero_mean=zero_mean),
+        _cross(gradient_PD),
+        gradient_PD,
+        groups.size_P,
+        len(reward) - int(groups.size_P.sum()),
+        zero_mean,
+    )
 
 
 def moments_of_gram(
@@ -153,7 +156,6 @@ def moments_of_gram(
             "of N scores"
         )
     groups = usable_groups(prompt_N, reward, len(gram), "gram_NN")
-    _check_symmetric(gram)
     weight = np.zeros(len(reward))
     for rows, _ in _batches(groups, row_bytes=8):
         weight[rows] = (reward[rows] - reward[rows].mean(axis=1, keepdims=True)) / (
@@ -178,7 +180,7 @@ def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[
     table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
     gradient = np.empty((len(groups.size_P), score.shape[1]))
     for rows, index in _batches(groups, row_bytes=score.shape[1] * 8):
-        block = _take(score, rows)
+        block = score[rows]
         # Sums of a few rollouts lose nothing in single precision that the scores had; half
         # precision and integers are widened here.
         block = block if block.dtype in _PRECISE else block.astype(float)
@@ -328,18 +330,13 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     """Return K w, after K has been checked: finite, symmetric as far as K w rests on it, no squared
     length below zero.
 
-    Once each half of the matrix is taken for the whole, so that every entry is read once: both give
-    the same vector unless K is not symmetric, or only where no weight falls on it, as between two
-    groups with equal rewards; the estimate is then that of either half.
+    Rows and columns give the same vector unless K is not symmetric, or only where no weight falls
+    on it, as between two groups with equal rewards; no estimate rests on that.
     """
-    from scipy.linalg import blas
-
-    kind = gram.dtype if gram.dtype in _PRECISE else np.dtype(np.float64)
-    half = blas.dsymv if kind == np.float64 else blas.ssymv
-    gram = np.asarray(gram, dtype=kind)
-    columns = gram if gram.flags.f_contiguous else np.ascontiguousarray(gram).T
-    weight = weight_N.astype(kind)
-    product, mirrored = (floats(half(1.0, columns, weight, lower=lower)) for lower in (1, 0))
+    gram = gram if gram.dtype in _PRECISE else gram.astype(float)
+    weight = weight_N.astype(gram.dtype)
+    with np.errstate(all="ignore"):
+        product, mirrored = floats(gram @ weight), floats(weight @ gram)
     # A NaN or infinity anywhere in a row survives the product, even where the weight is zero.
     if not (np.isfinite(product).all() and np.isfinite(mirrored).all()):
         finite_array("gram_NN", gram, dimensions=2)
@@ -347,6 +344,7 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
             "expected inner products that can be added up in gram_NN, got an overflow: divide the "
             "scores by a constant"
         )
+    _refuse_asymmetry(np.abs(product - mirrored), np.abs(product))
     length = np.diagonal(gram).astype(float)
     shortest = int(length.argmin())
     if length[shortest] < -1e-6 * length.max():
@@ -354,7 +352,6 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
             f"expected squared norms on the diagonal of gram_NN, got {length[shortest]:.3g} at "
             f"[{shortest}, {shortest}]: give the inner product of each score with itself"
         )
-    _refuse_asymmetry(np.abs(product - mirrored), np.abs(product))
     return product
 
 
@@ -370,18 +367,6 @@ def _refuse_asymmetry(gap: Float, scale: Float, axis: tuple[int, ...] | None = N
         )
 
 
-def _check_symmetric(gram: NDArray[Any]) -> None:
-    """Compare the entries of a sample of rollouts with their mirror images, which is cheap, and
-    finds a matrix of another kind.
-    """
-    rows = np.unique(np.linspace(0, len(gram) - 1, min(len(gram), _SYMMETRY_ROWS)).astype(int))
-    part = gram[np.ix_(rows, rows)].astype(float)
-    finite = np.where(
-        np.isfinite(part) & np.isfinite(part.T), part, 0.0
-    )  # what is not finite is told of by itself
-    _refuse_asymmetry(np.abs(finite - finite.T), np.abs(finite))
-
-
 def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[Places, Places]]:
     """Yield row numbers of groups of one size (P x m) with the groups' places, a bounded number
     at a time.
@@ -393,11 +378,3 @@ def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[Places, Places
             index = members[first : first + count]
             rows = groups.start_P[index][:, None] + np.arange(size)
             yield (rows if groups.order_N is None else groups.order_N[rows]), index
-
-
-def _take(values: NDArray[Any], rows: Places) -> NDArray[Any]:
-    """Return values[rows]; a view where the rows follow one another."""
-    first, last = int(rows[0, 0]), int(rows[-1, -1])
-    if last - first + 1 == rows.size and (np.diff(rows.ravel()) == 1).all():
-        return values[first : last + 1].reshape(*rows.shape, -1)
-    return values[rows]

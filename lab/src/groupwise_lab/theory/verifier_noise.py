@@ -101,9 +101,7 @@ def with_verifier_errors(components: Components, errors: VerifierErrors) -> Comp
     map_CC = np.array([unit[name] for name in QUANTITIES])
     pseudo_PC = components.pseudo_PC @ map_CC.T + constant_C
     facts = components.rollouts, components.left_out, components.zero_mean, components.cluster_P
-    judged = components_of_pseudo_values(
-        pseudo_PC, Sample(len(pseudo_PC), *facts), level=components.level
-    )
+    judged = components_of_pseudo_values(pseudo_PC, Sample(*facts), level=components.level)
     note = f"As under {errors}, if the rewards of the components had no errors."
     return replace(judged, notes=(*judged.notes, note))
 

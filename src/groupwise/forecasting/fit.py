@@ -178,9 +178,7 @@ def _holding(
 def _collapse(
     observations: Observations, best: LawFit, parameters: Mapping[str, Interval], explained: float
 ) -> JsonObject:
-    """When a metric that should rise fell for good, and the levels before and after; empty where
-    it did not.
-    """
+    """When a metric that should rise fell for good; empty where it did not."""
     # A rise and a fall are not yet an oscillation: that takes a period and a half.
     if (
         best.law.name == "oscillator"
@@ -192,14 +190,7 @@ def _collapse(
     # Where 0 is no floor, slow noise can look like a fall: then a law has to describe it.
     if not np.isfinite(change) or not (observations.value_M.min() >= 0 or explained > 0.5):
         return {}
-    value = observations.value_M
-    before, few = value[observations.time_M < change], max(3, value.size // 20)
-    return {
-        "change": change,
-        "since": change + observations.origin,
-        "before": float(before[-few:].mean()) if before.size else np.nan,
-        "after": float(value[-few:].mean()),
-    }
+    return {"change": change, "since": change + observations.origin}
 
 
 def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> Words:

@@ -119,7 +119,7 @@ class FitOutcome(Enum):
     )
     COLLAPSED = (
         "non_stationary",
-        "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on",
+        "collapsed: most of what the mean had reached is lost from update {since:.6g} on",
     )
     WANDERS = (
         "non_stationary",

@@ -28,11 +28,13 @@ def test_what_a_test_could_find_is_written_in_two_digits() -> None:
     assert _tests([contrast]).rows[0][3:] == ("0.012", "0.12", "–")
 
 
-@pytest.mark.parametrize(("runs", "told"), [(3, True), (4, False)])
-def test_the_headline_of_a_failed_run_stands_below_a_table_of_a_few(runs: int, told: bool) -> None:
+@pytest.mark.parametrize(("runs", "headed"), [(3, True), (4, False)])
+def test_the_headline_of_a_failed_run_stands_below_a_table_of_a_few(
+    runs: int, headed: bool
+) -> None:
     """Three curves, of which the last collapses; of more the table alone has room."""
     rise = [0.5 - 0.4 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
     others = [[value + 0.001 * place for value in rise] for place in range(runs - 1)]
     out = io.StringIO()
     print_comparison(compare(*others, rise[:40] + [0.0] * 20), Console(file=out, width=80))
-    assert (f"run {runs}: reward 0.49 → 0.00, collapsed at step 41" in out.getvalue()) is told
+    assert (f"run {runs}: reward 0.49 → 0.00, collapsed at step 41" in out.getvalue()) is headed

@@ -374,7 +374,7 @@ def _since_its_gain(
         return Learning.FLAT, level.step_at(begun)
     # A top that the log shows, and that is farther than the bottom, is not where it stands.
     shown = level.bounds if not evidence.memo.get("guessed") else None
-    below = shown is not None and level.level_from(row) < np.mean(shown)
+    below = shown and level.level_from(row) < np.mean(shown)
     return (Learning.FLAT if below else Learning.ARRIVED), level.step_at(row)
 
 

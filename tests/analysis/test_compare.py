@@ -310,16 +310,16 @@ C = group("C", 2, run(0.6))
             (A, group("B", 1, FAILED, run(0.4)), C),
             ("different", "not_separable"),
             (
-                "1 of 4 runs failed: B (1 of 2). C is highest: 0.6 over steps 151-200. With one "
-                "seed it cannot be called the best."
+                "1 of 4 runs failed: B (1 of 2). C is highest: 0.6 over steps 151-200. One seed "
+                "cannot show the best run."
             ),
         ),
         (
             (A, group("B", 1, FAILED), C),
             ("different", "not_separable"),
             (
-                "1 of 3 runs failed: B. C is highest: 0.6 over steps 151-200. With one seed it "
-                "cannot be called the best."
+                "1 of 3 runs failed: B. C is highest: 0.6 over steps 151-200. One seed cannot "
+                "show the best run."
             ),
         ),
     ],

@@ -600,6 +600,23 @@ def test_the_cause_of_a_slow_fall_is_the_same_at_each_look(row: int, key: str) -
         assert {look.cause.keys for look in looks} == {(key,)}
 
 
+@pytest.mark.parametrize("seed", [1, 4, 8, 11])
+def test_a_fall_that_goes_on_is_dated_forth_and_not_back(seed: int) -> None:
+    """By three lost rows it began where it bent; by the test of a fall, where half was gone."""
+    at, rng = np.arange(48), np.random.default_rng(seed)
+    noise = rng.standard_normal(48)
+    reward = np.clip(0.8 - 0.06 * np.clip(at - 24, 0, 12) + 0.06 * noise, 0, 1)
+    length = np.where(at < 23, 800, 680 - 40 * np.clip(at - 23, 0, 16))
+    length = length * (1 + 0.05 * rng.standard_normal(48))
+    looks = [
+        judge(log(reward=reward[:seen], length=length[:seen]), ended=False)
+        for seen in range(34, 49, 2)
+    ]
+    steps = [look.since_step or 0 for look in looks]
+    assert steps == sorted(steps)
+    assert {look.cause.keys for look in looks} == {(), ("shrinking",)}
+
+
 @pytest.mark.parametrize(("length", "key"), [(3.0, "shrinking"), (60.0, "update_too_long")])
 def test_a_gradient_of_completions_of_a_few_tokens_is_not_held_against_others(
     length: float, key: str

@@ -445,7 +445,7 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     highest = f"{best.name} is highest: {level} over {_window(comparison)}."
     if not any(group.failed for group in groups):
         return highest, _apart(groups, comparison)
-    doubt = " With one seed it cannot be called the best."
+    doubt = " One seed cannot show the best run."
     return (highest + doubt * (len(best.runs) == 1),)
 
 

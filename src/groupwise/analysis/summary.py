@@ -258,7 +258,7 @@ def screen_of(
     charts = {signal.quantity: _chart(record, signal, shade, points // 3) for signal in small}
     sparks = tuple(charts[signal.quantity] for signal in shown)
     others = tuple(replace(charts[signal.quantity], small=False) for signal in small[SPARKS:])
-    every = [signal for signal in (reward, *signals) if signal is not None]
+    every = [*filter(None, (reward, *signals))]
     return Screen(
         tiles=tuple(
             _tiles(reward, signals, since, judged.level if fitted.metric == judged.metric else None)
@@ -331,7 +331,7 @@ def _signals(
                 column=clean(meaning.column, longest=80),
                 about=definition_of(meaning),
             )
-        if signal is not None:
+        if signal:
             yield _with_sign(signal, judged)
 
 

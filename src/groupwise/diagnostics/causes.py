@@ -996,8 +996,6 @@ def advice_for(
         line = CAUSES[cause.keys[0]].do
     elif finding:
         keys = (*(fact.name for fact in finding.facts), finding.check)
-    if cause.certainty is Certainty.CANNOT_TELL and cause.log:
-        line = f"log {cause.log[0]}; {line}"
     if step == 0:
         line = line.replace("restart from step {step}", "start the run again")
     for mark, lacks in (("{step}", step is None), ("{cut}", not cut)):
@@ -1006,6 +1004,9 @@ def advice_for(
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
     line = line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}", cut="")
+    if cause.certainty is Certainty.CANNOT_TELL:
+        log = f"log {cause.log[0]}; " if cause.log else ""
+        line = f"{log}for the first cause: {line}"
     return Advice(line, keys, step)
 
 

@@ -94,7 +94,7 @@ _STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
 # Checks beside whose signs others are looked for.
 _NOT_ALONE = (*instability.OF_REWARD, instability.NAME)
 # Checks whose failure shows as a reward that fell.
-_OF_FALLS = (instability.COLLAPSE, verifier.NAME, instability.NAME, completions.TRUNCATION)
+_OF_FALLS = (*instability.OF_REWARD, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
 
 @frozen

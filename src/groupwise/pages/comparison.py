@@ -46,7 +46,7 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
     doubtful = [run for run in runs if run.judgement.alarm] or [
         run for run in runs if run.judgement.state is State.WARNING
     ][:1]
-    for run in doubtful[:2] if len(comparison.groups) == 2 else ():
+    for run in doubtful[:2] if len(comparison.groups) < 4 else ():
         _wrapped(out, f"{run.label}: {run.judgement.headline}", longest=3 * _COLUMNS // 2)
     if comparison.differing:
         _wrapped(

@@ -227,7 +227,7 @@ def test_steps_are_steps(tmp_path: Path) -> None:
         run, steps=run.steps.with_columns(reward=np.array([*RISE[:60], *[0.1, 0.12] * 20]))
     ).fit()
     assert broken.change_time == 610.0
-    assert str(broken).endswith(", from step 610 on.")
+    assert str(broken).endswith(" from step 610 on.")
 
 
 def test_the_mathematics_is_that_of_the_commands(

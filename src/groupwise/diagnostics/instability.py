@@ -201,7 +201,7 @@ def _weights(evidence: Evidence, reward: NoisyMetric, fall: Fall | None) -> Find
         if onset is not None:
             step, mean = signal.step_at(onset), float(value_T[onset:].mean())
             much = f"{100 * mean:.2g} %" if limit < 1 else f"{mean:.3g}"
-            near = fall is not None and fall.row - reward.at(step) <= max(8, len(reward) // 6)
+            near = fall and fall.row - reward.at(step) <= max(8, len(reward) // 6)
             facts = (Fact.FEW_WEIGHTS_COUNT,) if near else ()
             said = f"the {words}, {signal.column}, is {much}{of}"
             return Finding(Status.WARNING, said, step, exactly(mean), limit, facts=facts)

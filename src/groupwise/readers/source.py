@@ -5,6 +5,7 @@ is refused with one sentence.
 from __future__ import annotations
 
 import ast
+import io
 import json
 import re
 from collections import Counter
@@ -241,7 +242,7 @@ def lines_of(text: str) -> list[str]:
     r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at
     characters that a JSON text may hold.
     """
-    return re.findall(r".*\n|.+", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return [*io.StringIO(text, newline=None)]
 
 
 def first_lines(seen: Peek, most: int) -> list[str]:

@@ -391,7 +391,7 @@ def _top_of(evidence: Evidence, level: float) -> str:
     """
     reward = evidence.reward
     if reward is None or reward.bounds is None:
-        return "near its likely maximum"
+        return "perhaps at its ceiling"
     low, high = reward.bounds
     late = reward.mean(slice(-max(len(reward) // 4, 1), None))
     left = (high - max(late.low, level if level >= high else low)) / (high - low)

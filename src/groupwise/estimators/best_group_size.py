@@ -391,6 +391,8 @@ def _sizes(budget: Budget, present: int | None) -> Sizes:
 def _plan(question: _PlanQuestion) -> GroupSizePlan:
     """The plan from the components, and draws of them where there are any."""
     budget = question.budget
+    if not isinstance(budget, Budget):
+        raise InvalidArgumentError(f"expected a budget, got {budget!r:.60}: write Budget(64)")
     size = _sizes(budget, question.present)
     _, t, r, norm2 = question.values.tolist()
     error = error_of(question.values[:3], size, budget)

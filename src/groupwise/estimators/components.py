@@ -618,8 +618,10 @@ def components(
         )
     text_P = None
     if text_N is not None:
+        if not all(isinstance(text, str) for text in text_N):
+            raise InvalidArgumentError("expected texts in text_N: give that of each prompt")
         groups = usable_groups(prompt_N, floats(reward_N), len(text_N), "text_N")
-        text_P = groups.sorted(np.array(text_N, dtype=object))[groups.start_P].tolist()
+        text_P = groups.sorted(np.array([*text_N], dtype=object))[groups.start_P].tolist()
     return components_of_moments(moments, text_P=text_P, level=level)
 
 
@@ -651,7 +653,12 @@ def components_of_pseudo_values(
     """
     refuse_extremes(pseudo_PC)
     unseen = Unseen(pseudo_PC, sample.cluster_P, sample.rollouts)
-    block_BC, prompts = independent_rows(unseen), unseen.prompts
+    prompts = unseen.prompts
+    if prompts < 2:
+        raise InsufficientDataError(
+            "expected at least two prompts that differ, got one text: measure other prompts"
+        )
+    block_BC = independent_rows(unseen)
     blocks = len(block_BC)
     covariance_CC = np.full((len(QUANTITIES),) * 2, np.nan)
     if blocks > 2:

@@ -345,6 +345,10 @@ def forecast(
     if not (np.abs(ahead) <= LARGEST_VALUE).all():
         raise InvalidArgumentError("the times of a forecast have to be finite numbers")
     check_at_least(1, rows=rows)
+    if bounds is not None and (np.shape(bounds) != (2,) or not np.diff(floats(bounds)) > 0):
+        raise InvalidArgumentError(
+            f"expected a lower and a higher bound, got {bounds!r:.60}: a share has (0, 1)"
+        )
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if ahead.min() < seen.origin:
         raise InvalidArgumentError(

@@ -379,8 +379,9 @@ def forecast(
     message = (
         f"no public run was forecast from only {rows_seen} rows: the bands may be too narrow"
         if status == "short"
-        else f"the upper ends are as far away as in public runs after {rows_seen} rows, and both "
-        "ends at least as far as for a mean that drifts like these rows"
+        else f"the upper end is as far away as in public runs after {rows_seen} rows, and both are "
+        "at least as far as for a mean that drifts like these rows: a rise or fall that no row "
+        "shows yet is in neither"
     )
     return Forecast(
         status=status,

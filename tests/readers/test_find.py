@@ -224,6 +224,65 @@ def test_a_run_folder_beside_one_log_is_read_and_the_log_is_named(tmp_path: Path
     says("readers/find/2", record.notes[-1])
 
 
+def drawn(seed: int) -> list[dict[str, float]]:
+    values = np.random.default_rng(seed).random((30, 3)).tolist()
+    return [
+        {"step": at, "reward": reward, "loss": loss, "kl": kl}
+        for at, (reward, loss, kl) in enumerate(values)
+    ]
+
+
+def written(path: Path, seed: int, rows: int = 30) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in drawn(seed)[:rows]))
+    return path
+
+
+def test_a_log_of_the_same_format_below_a_log_is_another_run(tmp_path: Path) -> None:
+    """As a restart under another name leaves it."""
+    written(tmp_path / "first.jsonl", 1)
+    written(tmp_path / "attempt2" / "second.jsonl", 2)
+    assert names(tmp_path) == ["attempt2", "first.jsonl"]
+    dump(tmp_path / "rollouts" / "1.jsonl")
+    assert names(tmp_path) == ["attempt2", "first.jsonl"]
+
+
+@each_case("inner", ["checkpoint-10", "evals", "tracker", "data", "timing", "saved", "console"])
+def test_what_belongs_to_a_log_is_no_other_run(inner: str, tmp_path: Path) -> None:
+    """A checkpoint's and an evaluation's log, a copy that ended sooner, tables without a reward,
+    the callback's record, and another format.
+    """
+    written(tmp_path / "run.jsonl", 1)
+    folder = tmp_path / inner
+    if inner in ("data", "timing"):
+        row = {"prompt": "1+1="} if inner == "data" else {"step": 1, "loss": 0.5, "step_time": 3.2}
+        log(folder / "train.jsonl").write_text(f"{json.dumps(row)}\n" * 20)
+    elif inner == "saved":
+        columns = {name: [0.5] * 12 for name in ("reward", "loss", "kl")}
+        RunRecord(inner, steps_table(range(12), columns)).save(folder)
+    elif inner == "console":
+        folder.mkdir()
+        lines = (f"{ {**row} }\n" for row in drawn(2))
+        (folder / "train.log").write_text("".join(lines))
+    else:
+        written(folder / "log.jsonl", *((1, 20) if inner == "tracker" else (2,)))
+    assert names(tmp_path) == ["."]
+
+
+def test_event_files_below_event_files_are_another_run_where_they_hold_its_quantities(
+    tmp_path: Path,
+) -> None:
+    """A curve that is drawn beside others has a folder of its own, with nothing else."""
+    name = "events.out.tfevents.1764500000.host"
+    event_file(tmp_path / name, drawn(1))
+    for curve in ("reward_mean", "reward_best"):
+        rows = [{"step": row["step"], "reward": row["reward"]} for row in drawn(2)]
+        event_file(tmp_path / curve / name, rows)
+    assert names(tmp_path) == ["."]
+    event_file(tmp_path / "attempt2" / name, drawn(2))
+    assert names(tmp_path) == [".", "attempt2"]
+
+
 def test_several_logs_below_a_log_are_runs(tmp_path: Path) -> None:
     log(tmp_path / "train.jsonl")
     log(tmp_path / "plots" / "a.jsonl")

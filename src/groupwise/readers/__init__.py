@@ -466,18 +466,17 @@ def _runs_in(folder: Path, below: int = 2) -> list[Path]:
     runs = [
         run
         for run in _runs_among(inner, below - 1)
-        if not (
-            logs
-            and (
-                run.relative_to(folder).parts[0].startswith(_CHECKPOINTS)
-                or is_evaluation(f"{run.relative_to(folder)}")
-                or are_rollouts(best_reader(run))
-            )
-        )
+        if not (logs and (is_beside(run, folder) or are_rollouts(best_reader(run))))
     ]
     if len(logs) == len(runs) == 1:
         return runs if runs[0].is_dir() else logs
     return [*runs, *logs] or [path for path in inner if best_reader(path)]
+
+
+def is_beside(run: Path, folder: Path) -> bool:
+    """Return whether what lies below the folder of a log is a checkpoint or an evaluation."""
+    place = run.relative_to(folder)
+    return place.parts[0].startswith(_CHECKPOINTS) or is_evaluation(f"{place}/")
 
 
 def _runs_among(folders: Iterable[Path], below: int = 0) -> Iterator[Path]:
@@ -562,6 +561,11 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
         shared = own[rewarded[0]]
         parts += [log for log, names in own.items() if not any(map(quantity_named, names & shared))]
     return [log for log in logs if log not in parts]
+
+
+def quantities_in(text: str) -> set[str]:
+    """Return the quantities that the words of a text name."""
+    return {*filter(None, map(quantity_named, {*_NAME.findall(text)}))}
 
 
 def named_as_log(name: str) -> bool:

@@ -10,12 +10,22 @@ from contextlib import suppress
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import Reader, are_rollouts, best_reader, is_log, named_as_log, own_logs
+from groupwise.readers import (
+    Reader,
+    are_rollouts,
+    best_reader,
+    is_beside,
+    is_log,
+    logs_in,
+    named_as_log,
+    own_logs,
+    quantities_in,
+)
 from groupwise.readers.source import peek, vocabulary
 from groupwise.readers.trackers import is_mlflow_run
 
 _DEEPEST = 32  # folders between the one that was given and a run
-_ROLLOUTS = "rollout_folder"
+_OPEN = {"rollout_folder", "tensorboard_folder"}  # readers beside whose files other runs may lie
 _TABLES = vocabulary("any_table")  # which may hold anything else
 
 
@@ -23,21 +33,18 @@ def runs_below(place: Path, without: Collection[Path] = ()) -> list[Path]:
     """Return the runs at or below a path, by name; the path itself where none
     is, so that whoever opens it says why.
     """
-    if not place.is_dir():
-        return [place]
-    reader, left_out = _reader_of(place), {path.resolve() for path in without}
-    if reader is not None and reader.name != _ROLLOUTS:
-        return [place]
-    return sorted(_runs_below(place, left_out, 0, beside_rollouts=reader is not None)) or [place]
+    left_out = {path.resolve() for path in without}
+    return sorted(_below([place], left_out, -1)[0] if place.is_dir() else ()) or [place]
 
 
 def _runs_below(
-    folder: Path, without: Collection[Path], depth: int, *, beside_rollouts: bool = False
+    folder: Path, without: Collection[Path], depth: int, reader: Reader | None
 ) -> list[Path]:
-    """Return the runs below a folder that no reader knows, or only one of rollouts: what lies
-    there beside these.
+    """Return the runs of a folder that no reader knows, or only one of rollouts or event files,
+    with what lies there beside these.
     """
     folders, files = _inside(folder, without)
+    beside_rollouts = are_rollouts(reader)
     if beside_rollouts:
         folders = [
             inner
@@ -47,9 +54,14 @@ def _runs_below(
         files = [file for file in files if not are_rollouts(_reader_of(file))]
     runs, beside = _below(folders if depth < _DEEPEST else [], without, depth)
     logs = [file for file in files if is_log(file)]
-    others, logs = {*files} - {*logs}, own_logs(logs)
-    if len(logs) == 1 and len(runs) < 2:
-        return logs if beside_rollouts else [folder]
+    others = {*files} - {*logs}
+    logs = [folder] if reader and not beside_rollouts else own_logs(logs)
+    if len(logs) == 1:
+        runs, beside = [run for run in runs if not is_beside(run, folder)], []
+        if len(runs) < 2 or logs == [folder]:
+            runs = [run for run in runs if _is_attempt(run, logs[0])]
+        if not runs:
+            return logs if beside_rollouts else [folder]
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over
         beside += filter(_is_broken, others)
     runs += logs
@@ -66,15 +78,30 @@ def _below(
     beside: list[Path] = []
     for inner in folders:
         reader = _reader_of(inner)
-        if reader is None:
-            runs += _runs_below(inner, without, depth + 1)
-        elif reader.name != _ROLLOUTS:
+        if reader is not None and reader.name not in _OPEN:
             runs.append(inner)
-        elif inside := _runs_below(inner, without, depth + 1, beside_rollouts=True):
+        elif inside := _runs_below(inner, without, depth + 1, reader):
             runs += inside
-        else:  # a run that kept nothing else, or what lies beside one
+        elif reader is not None:  # a run that kept nothing else, or what lies beside one
             (runs if (inner / "rollouts").is_dir() else beside).append(inner)
     return runs, beside
+
+
+def _is_attempt(run: Path, log: Path) -> bool:
+    """Return whether a run below a log is another one: in the same format, with its reward and
+    more of its quantities, and no copy.
+    """
+    (readers, text), (others, beginning) = _contents(run), _contents(log)
+    shared = quantities_in(text) & quantities_in(beginning)
+    copied = text.startswith(beginning) or beginning.startswith(text)
+    return bool(readers & others) and {"reward"} < shared and not copied
+
+
+def _contents(run: Path) -> tuple[set[Reader | None], str]:
+    """Return the readers of a run, or of its logs, and how these begin."""
+    logs = logs_in(run) if run.is_dir() else [run]
+    readers = {_reader_of(run)} - {None} or {*map(best_reader, logs)}
+    return readers, "".join(peek(log).text for log in logs)
 
 
 def _reader_of(folder: Path) -> Reader | None:

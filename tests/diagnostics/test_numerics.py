@@ -397,6 +397,19 @@ def test_a_loss_of_0_is_normal_on_policy() -> None:
     assert finding.log
 
 
+def test_a_loss_of_0_beside_large_ones_is_none_on_policy() -> None:
+    """Half of the steps have no mixed group; a KL term leaves the rest of an on-policy loss near
+    0.
+    """
+    row = np.arange(N)
+    large = np.where(row % 9 < 5, 0.0, 3.0 * RNG(1).standard_normal(N))
+    finding = updates(log(loss=large))
+    says("diagnostics/numerics/12", finding.message)
+    assert "on-policy" not in finding.message
+    small = np.where(row % 9 < 5, 0.0, 0.02)
+    assert "on-policy" in updates(log(loss=small)).message
+
+
 def test_what_is_not_logged_is_asked_for() -> None:
     bare = log(other=np.ones(N))
     assert [check(bare).status for check in (finite, gradient, updates)] == [Status.NOT_LOGGED] * 3

@@ -210,6 +210,15 @@ def test_leaps_shortly_before_a_drift_are_how_it_began(leap: int, first: int) ->
     assert (finding.step, finding.signs[0].step) == (90, first)
 
 
+@pytest.mark.parametrize(("leap", "first"), [(580, 581), (540, 601)])
+def test_a_lone_leap_long_before_a_drift_is_not_how_it_began(leap: int, first: int) -> None:
+    """A log five times as long has no longer beginning."""
+    grown = norms(3, 720) * np.where(np.arange(720) < 600, 1.0, 1e3)
+    grown[leap] = 1e4
+    finding = gradient(log(grad_norm=grown, reward=rewards(0, 720)))
+    assert (finding.step, finding.signs[0].step) == (601, first)
+
+
 def test_the_level_before_numbers_end_is_the_mean_of_five_rows_and_no_lucky_row() -> None:
     """The last row holds one of two updates, of which the other was no number."""
     loss = from_row(norms(), 110, np.nan)

@@ -318,7 +318,7 @@ def gradient(evidence: Evidence) -> Finding:
     if row is None:
         return _spikes(norm_T, step_T, leaps)
     # Leaps shortly before are how it began.
-    began = min([row, *leaps[leaps >= row - norm_T.size // 6]])
+    began = min([row, *leaps[leaps >= row - min(norm_T.size // 6, 20)]])
     step, late_T = int(step_T[row]), norm_T[-max(5, norm_T.size // 10) :]
     late = median(late_T)
     times = late / early

@@ -14,6 +14,7 @@ from groupwise.analysis.charts import (
     abscissae,
     axes_of,
     kept_rows,
+    logged_rows,
     observed_line,
     rounded,
     running_mean,
@@ -21,6 +22,8 @@ from groupwise.analysis.charts import (
     useful_range,
     with_mean,
 )
+from groupwise.diagnostics.judge import judge
+from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
 
 finite = st.floats(-1e9, 1e9)
@@ -133,3 +136,17 @@ def test_clocks_by_hand_and_none_that_stands_still() -> None:
     assert axes_of(steps_table([1, 2], {}, tokens=[5.0, 5.0], seconds=[np.nan, 3.0])) == ()
     (long,) = axes_of(steps_table(range(10_000), {}, tokens=np.arange(10_000) * 7.0))
     assert (len(long.x), long.x[-1], long.y[-1]) == (200, 9999, 69993)
+
+
+@pytest.mark.parametrize("end", [np.nan, np.inf])
+def test_rows_beside_a_change_without_a_number_say_so(end: float) -> None:
+    row = np.arange(60)
+    loss = np.where(row < 50, 0.1 + 0.01 * (row % 3), end)
+    record = RunRecord(
+        "test",
+        steps_table(row + 1, {"loss": loss, "reward": np.where(row < 50, 0.8, 0.0)}),
+        meanings=(Meaning("loss", "loss", "test"), Meaning("reward", "reward", "test")),
+    )
+    said = dict(line.split(" before ") for line in logged_rows(record, judge(record)))
+    assert said["loss"].endswith("0.11, 0.12, 0.1, 0.11; since then: no number"), said
+    assert said["reward"] == "step 51: 0.8, 0.8, 0.8, 0.8, 0.8; since then: 0, 0, 0, 0, 0"

@@ -20,6 +20,7 @@ from groupwise.diagnostics.signals import (
     Watched,
     arrow,
     limit_of,
+    moved,
     repeated_most,
     sign_of,
     signal_of,
@@ -133,6 +134,23 @@ def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
     assert sign is not None
     assert sign.step == 51
     says("diagnostics/signs/2", sign.words)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ((53.0, 2.6, 4.5), "length 53 → 2.60 → 4.50"),  # beyond where it ends
+        ((53.0, 4.3, 4.5), "length 53 → 4.50"),
+        ((0.3, 0.51, 5.8), "length 0.30 → 0.51 → 5.80"),
+        ((0.3, 5.5, 5.8), "length 0.30 → 5.80"),
+        ((0.8, 0.0, 0.0), "length 0.80 → 0.00"),
+    ],
+)
+def test_the_second_of_three_levels_is_that_of_the_step(
+    levels: tuple[float, float, float], said: str
+) -> None:
+    before, there, after = levels
+    assert moved("length", 1, before, after, there=there).words == said
 
 
 @each_case(

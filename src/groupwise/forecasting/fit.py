@@ -508,14 +508,14 @@ def unpassed(
     """The plateau without the end that the last tenth of the rows lies beyond, on the law's way and
     off its curve.
 
-    A law of a steep part takes a slow one behind it for slow noise, which would come back. The
-    curve of a law that swings is beyond its plateau itself.
+    A law of a steep part takes a slow one behind it for slow noise, which would come back. A law
+    that swings about its plateau comes back by itself.
     """
-    plateau, value = parameters["plateau"], observations.value_M
+    plateau, swing, value = parameters["plateau"], parameters.get("overshoot"), observations.value_M
     few = max(3, value.size // 10)
     now, curve = (float(late[-few:].mean()) for late in (value, best.curve_M))
     error = math.sqrt(np.mean(np.diff(value) ** 2) / 2 / few)
-    if abs(now - curve) <= 3 * error:
+    if (swing is not None and swing.high > 0) or abs(now - curve) <= 3 * error:
         return plateau
     if plateau.value > best.values["start"]:
         return replace(plateau, high=math.inf if now > plateau.high else plateau.high)

@@ -23,6 +23,7 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
+    Sign,
     Status,
     exactly,
     no_sign,
@@ -89,8 +90,8 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             log = f"more groups, at least {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "at least two completions of each prompt"
-        if wrong := _rows_all_wrong(evidence):
-            return wrong
+        if silent := _rows_all_wrong(evidence) or _silent_rows(evidence):
+            return silent
         least = "" if equal else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
         return replace(not_logged(f"{said}{least}", log), facts=facts)
@@ -357,6 +358,29 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     )
     facts = (Fact.GROUPS_ALL_WRONG,)
     return Finding(Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
+
+
+def _silent_rows(evidence: Evidence) -> Finding | None:
+    """Report rows in which no reward, or else no advantage, differs: all of their groups have zero
+    variance. Where all of them earn one number, which is no top, the policy has one answer.
+    """
+    spread, reward = evidence.groups.spread, evidence.reward
+    ends = [*filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))]
+    tracks, what = ([spread], "reward") if spread.known else (ends, "advantage")
+    if reward is None or {*map(len, (track.step_T for track in tracks))} != {len(reward)}:
+        return None
+    silent = np.all([track.is_zero for track in tracks], axis=0)
+    number, rows = int(silent.sum()), count(len(reward), "row")
+    if number <= STARVED * len(reward):
+        return None
+    message = f"no {what} differs in {number} of {rows}: no group gives a gradient there"
+    value, step = exactly(number / len(reward)), reward.step_at(int(silent.argmax()))
+    stuck = number > _MOSTLY_DEAD * len(reward) and not np.ptp(reward.value_T[silent])
+    if not stuck or at_a_ceiling(evidence):
+        return Finding(Status.INFO, message)
+    signs = (Sign("reward", step, None, value.value, "no reward differs"),)
+    facts = (Fact.ONE_ANSWER,)
+    return Finding(Status.WARNING, message, step, value, signs=signs, facts=facts)
 
 
 def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -> Finding | None:

@@ -92,7 +92,10 @@ def test_turns_that_fall_to_the_fewest_are_a_policy_that_calls_no_tools(
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     judgement = judge(run_record(path), ended=True)
-    assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in judgement.checks)
+    (use,) = (check for check in judgement.checks if check.check == "tool_use")
+    says("diagnostics/task_scores/4", use.message, key=key)
+    assert isinstance(use.limit, float)
+    assert abs(use.limit - 1.6) < 0.01
 
 
 @each_case("last", [1.0, 3.4])

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from itertools import islice, permutations
@@ -361,10 +362,10 @@ def _check_names(columns: NamedColumns) -> None:
     """Raise where a column is said to hold what groupwise does not know."""
     for name in columns:
         if name not in _BASE_NAMES and not is_quantity(name):
-            allowed = ", ".join(dict.fromkeys((*_BASE_NAMES, *known_quantities())))
+            near = get_close_matches(name, {*_BASE_NAMES, *known_quantities()}, 5, 0.0)
             raise InvalidArgumentError(
                 f"expected a known name before = in --column, got {name[:60]!r}: use one of "
-                f"{allowed}, or eval/..."
+                f"{', '.join(near)} (the nearest), or eval/..."
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from groupwise.analysis.charts import (
     abscissae,
     axes_of,
     kept_rows,
+    logged_rows,
     observed_line,
     rounded,
     running_mean,
@@ -21,6 +23,9 @@ from groupwise.analysis.charts import (
     useful_range,
     with_mean,
 )
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Sign
+from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 
 finite = st.floats(-1e9, 1e9)
@@ -133,3 +138,18 @@ def test_clocks_by_hand_and_none_that_stands_still() -> None:
     assert axes_of(steps_table([1, 2], {}, tokens=[5.0, 5.0], seconds=[np.nan, 3.0])) == ()
     (long,) = axes_of(steps_table(range(10_000), {}, tokens=np.arange(10_000) * 7.0))
     assert (len(long.x), long.x[-1], long.y[-1]) == (200, 9999, 69993)
+
+
+def test_rows_beside_a_change_are_those_that_there_are() -> None:
+    """At the first row none is before it, and where numbers ended none is since."""
+    record = RunRecord("run", steps_table(range(5, 25), {"reward": np.arange(20) / 32}))
+    judged = judge(record)
+    rows = []
+    for step in (5, 8, 25):
+        sign = Sign("reward", step, None, None, "reward moved")
+        rows += logged_rows(record, replace(judged, first_sign=sign))
+    assert rows == [
+        "reward at first: 0, 0.0312, 0.0625, 0.0938, 0.125",
+        "reward before step 8: 0, 0.0312, 0.0625; since then: 0.0938, 0.125, 0.156, 0.188, 0.219",
+        "reward before step 25: 0.469, 0.5, 0.531, 0.562, 0.594; since then: no row",
+    ]

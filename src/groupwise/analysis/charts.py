@@ -243,4 +243,5 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
                 for first_row in (change - _BESIDE, change)
             )
             name = sign.signal.replace("_", " ")
-            yield f"{name} before step {sign.step:,}: {before or 'no row'}; since then: {since}"
+            when = f"before step {sign.step:,}: {before}; since then" if before else "at first"
+            yield f"{name} {when}: {since or 'no row'}"

@@ -118,12 +118,12 @@ def reward_hacking(evidence: Evidence) -> Finding:
         held_out = evidence.held_out
         if held_out and _scales(reward.value_T, held_out.value_T) is None:
             return not_logged(OTHER_UNITS, LOG_UNITS)
-        few = held_out and len(held_out) < FEWEST_PAIRS and held_out
         return not_logged(
             f"the log has fewer than {FEWEST_PAIRS} rows of a held-out or true reward, so a rise "
             "of the reward cannot be separated from reward hacking",
-            f"more rows of {few.name}, which has {len(few)} of the {FEWEST_PAIRS} needed"
-            if few
+            f"more rows of {held_out.name}, which has {len(held_out)}: {FEWEST_PAIRS} beside the "
+            "reward are needed"
+            if held_out
             else LOG,
         )
     coupling = coupling_of(pair, *pair.ends)

@@ -25,6 +25,7 @@ from groupwise.diagnostics.judgement import (
     Learning,
     Sign,
     Status,
+    by_sign,
     exactly,
     no_sign,
     not_logged,
@@ -364,23 +365,25 @@ def _silent_rows(evidence: Evidence) -> Finding | None:
     """Report rows in which no reward, or else no advantage, differs: all of their groups have zero
     variance. Where all of them earn one number, which is no top, the policy has one answer.
     """
-    spread, reward = evidence.groups.spread, evidence.reward
-    ends = [*filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))]
-    tracks, what = ([spread], "reward") if spread.known else (ends, "advantage")
-    if reward is None or {*map(len, (track.step_T for track in tracks))} != {len(reward)}:
+    reward, tracks = evidence.reward, [evidence.groups.spread]
+    if not tracks[0].known:
+        tracks = [*filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))]
+    if reward is None or {len(track.step_T) for track in tracks} != {len(reward)}:
         return None
     silent = np.all([track.is_zero for track in tracks], axis=0)
-    number, rows = int(silent.sum()), count(len(reward), "row")
-    if number <= STARVED * len(reward):
+    number, share = int(silent.sum()), float(silent.mean())
+    if share <= STARVED:
         return None
-    message = f"no {what} differs in {number} of {rows}: no group gives a gradient there"
-    value, step = exactly(number / len(reward)), reward.step_at(int(silent.argmax()))
-    stuck = number > _MOSTLY_DEAD * len(reward) and not np.ptp(reward.value_T[silent])
-    if not stuck or at_a_ceiling(evidence):
+    message = (
+        f"no reward differs within its group in {number} of {count(len(reward), 'row')}: these "
+        "give no gradient"
+    )
+    one = share > _MOSTLY_DEAD and not np.ptp(reward.value_T[silent])
+    if not one or at_a_ceiling(evidence):
         return Finding(Status.INFO, message)
-    signs = (Sign("reward", step, None, value.value, "no reward differs"),)
-    facts = (Fact.ONE_ANSWER,)
-    return Finding(Status.WARNING, message, step, value, signs=signs, facts=facts)
+    step = reward.step_at(int(silent.argmax()))
+    sign = Sign("reward", step, None, share, "rewards are all equal")
+    return by_sign(Status.WARNING, message, sign, _MOSTLY_DEAD, Fact.ONE_ANSWER)
 
 
 def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -> Finding | None:

@@ -564,9 +564,20 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
     return [log for log in logs if log not in parts]
 
 
-def quantities_in(text: str) -> set[str]:
-    """Return the quantities that the words of a text name."""
-    return {*filter(None, map(quantity_named, {*_NAME.findall(text)}))}
+def is_attempt(run: Path, log: Path) -> bool:
+    """Return whether a run below a log is another one: in the same format, with its reward and
+    more of its quantities, and no copy.
+    """
+    if best_reader(run) not in (None, best_reader(log)):
+        return False
+    below, above = (
+        peek(max(logs_in(path), key=os.path.getsize) if path.is_dir() else path)
+        for path in (run, log)
+    )
+    shared, others = ({*map(quantity_named, _NAME.findall(seen.text))} for seen in (below, above))
+    copied = below.text[: len(above.text)] == above.text[: len(below.text)]
+    alike = best_reader(below.path) is best_reader(above.path)
+    return alike and {"", "reward"} < shared & others and not copied
 
 
 def named_as_log(name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from groupwise.analysis.charts import (
     with_mean,
 )
 from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Sign
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
 
@@ -150,3 +152,18 @@ def test_rows_beside_a_change_without_a_number_say_so(end: float) -> None:
     said = dict(line.split(" before ") for line in logged_rows(record, judge(record)))
     assert said["loss"].endswith("0.11, 0.12, 0.1, 0.11; since then: no number"), said
     assert said["reward"] == "step 51: 0.8, 0.8, 0.8, 0.8, 0.8; since then: 0, 0, 0, 0, 0"
+
+
+def test_rows_beside_a_change_are_those_that_there_are() -> None:
+    """At the first row none is before it, and where numbers ended none is since."""
+    record = RunRecord("run", steps_table(range(5, 25), {"reward": np.arange(20) / 32}))
+    judged = judge(record)
+    rows = []
+    for step in (5, 8, 25):
+        sign = Sign("reward", step, None, None, "reward moved")
+        rows += logged_rows(record, replace(judged, first_sign=sign))
+    assert rows == [
+        "reward at first: 0, 0.0312, 0.0625, 0.0938, 0.125",
+        "reward before step 8: 0, 0.0312, 0.0625; since then: 0.0938, 0.125, 0.156, 0.188, 0.219",
+        "reward before step 25: 0.469, 0.5, 0.531, 0.562, 0.594; since then: no number",
+    ]

@@ -829,3 +829,15 @@ def test_a_wanted_score_at_nothing_is_waited_for_while_a_run_goes_on(
     finding = reward_hacking(Evidence(evidence_.record, ended=ended))
     assert finding.status is status
     assert "the function for the task earns nothing" in finding.message
+
+
+@each_case(("rows", "logged"), [(2, False), (3, True), (4, True), (5, None)])
+def test_a_held_out_reward_of_few_rows_is_told_as_such(rows: int, logged: bool | None) -> None:
+    """With five it is judged; one that is not there is asked for."""
+    held = np.where(ROW % (N // rows) == 0, 0.5, np.nan)
+    finding = finding_of(reward=0.5 + noise(), held_out=held)
+    assert (finding.status is Status.NOT_LOGGED) is (logged is not None)
+    if logged:
+        says("diagnostics/hacking/3", finding.log, rows=f"{np.isfinite(held).sum()}:")
+    elif logged is False:
+        assert "prompts during training" in finding.log

@@ -275,6 +275,9 @@ def test_tools_are_given_up_from_where_their_calls_passed_the_middle_of_both_lev
     calls = np.interp(np.arange(N), [0, 40, 80, N], [4.0, 4.0, 0.2, 0.2])
     finding = tool_use(log(tool_calls=calls))
     assert (finding.status, finding.step) == (Status.WARNING, 61)
+    assert "since step 61: tool calls 4 → 0.2" in finding.message
+    logged = tool_use(log(tool_calls=np.full(N, 9.0), turns=calls + 1))  # which go before turns
+    assert logged.message == "No sign of a problem: tool calls end at 9 per rollout."
 
 
 @pytest.mark.parametrize("look", [discards, router, tools])

@@ -92,7 +92,10 @@ def test_turns_that_fall_to_the_fewest_are_a_policy_that_calls_no_tools(
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
     judgement = judge(run_record(path), ended=True)
-    assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in judgement.checks)
+    (use,) = (check for check in judgement.checks if check.check == "tool_use")
+    says("diagnostics/task_scores/4", use.message, key=key)
+    assert isinstance(use.limit, float)
+    assert abs(use.limit - 1.6) < 0.01
 
 
 @each_case("last", [1.0, 3.4])
@@ -279,6 +282,25 @@ def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
     assert "finite" not in headline(0.5, range(30, 91, 30))
     # A reward that is logged at every second step is no gap.
     assert "finite" not in headline(float("nan"), range(0, N, 2))
+
+
+@each_case("lengths", ["all", "with", "none"])
+def test_a_step_that_measures_no_completion_misses_no_reward(lengths: str, tmp_path: Path) -> None:
+    """As where each batch has two updates, or a line was cut; where completions are measured, or
+    nothing tells, a reward is missing.
+    """
+    rows = []
+    for at in range(N):
+        row = {"step": at + 1, "loss": 0.01 * (at % 7) + 0.01}
+        gap = at % 3 == 2
+        rows.append(row | ({} if gap else {"reward": float(RISES[at])}))
+        if lengths == "all" or (lengths == "with" and not gap):
+            rows[-1]["completions/mean_length"] = 80.0 + at % 5
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    judged = judge(run_record(path), ended=True)
+    said = [finding.message for finding in judged.checks if finding.check == "numbers"]
+    assert ("is missing, NaN or infinite in 40 rows" in said[0]) is (lengths != "with")
 
 
 @each_case(

@@ -4,6 +4,7 @@ their prompts.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
+from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.diagnostics.zero_variance import (
@@ -37,6 +39,8 @@ NAMES = {
     "dead": "dead_group_share",
     "spread": "reward_std_within_group",
     "gradient": "gradient_norm",
+    "most": "advantage_max",
+    "least": "advantage_min",
 }
 N = 100
 ROW = np.arange(N)
@@ -267,6 +271,57 @@ def test_groups_that_broke_before_they_were_found_starved_are_held_against_the_r
         Status.CRITICAL,
         (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE),
     )
+
+
+SILENT = ROW % 8 != 3
+
+
+@pytest.mark.parametrize("spread", [True, False], ids=["rewards", "advantages"])
+def test_rows_without_a_difference_give_no_gradient(spread: bool) -> None:
+    """They are a lower bound of the groups with zero variance, and a fault where all have one
+    reward that is no top; each row is a stretch of its own, however few groups it has.
+    """
+    given = np.where(SILENT, 0.0, 0.1)
+    columns = {"spread": given} if spread else {"most": given, "least": -given}
+    stuck = finding_of(2, 1, reward=np.where(SILENT, 0.0, -0.1), **columns)
+    assert (stuck.status, stuck.facts) == (Status.WARNING, (Fact.ONE_ANSWER,))
+    assert stuck.value == Interval(0.87, 0.87, 0.87)
+    says("diagnostics/zero_variance/9", stuck.message)
+    for reward in (np.where(SILENT, 1.0, 0.9), np.where(SILENT, NOISE - 1, -0.1)):
+        other = finding_of(2, 1, reward=reward, **columns)
+        assert (other.status, other.message, other.facts) == (Status.INFO, stuck.message, ())
+
+
+@pytest.mark.parametrize(
+    ("least", "rounding", "silent"),
+    [(-0.1, 0.0, SILENT), (0.0, 0.05, SILENT), (0.0, 0.0, ROW < 10)],
+    ids=["one differs", "rounded", "few"],
+)
+def test_rows_whose_rewards_may_differ_are_not_counted_nor_a_few(
+    least: float, rounding: float, silent: Any
+) -> None:
+    given = {"most": np.where(silent, 0.0, 0.1), "least": np.full(N, least)}
+    some = evidence(2, 1, reward=np.where(SILENT, 0.0, -0.1), **given)
+    meanings = tuple(replace(meaning, resolution=rounding) for meaning in some.record.meanings)
+    rounded = Evidence(replace(some.record, meanings=meanings))
+    assert zero_variance_groups(rounded).status is Status.NOT_LOGGED
+
+
+def test_one_answer_explains_a_total_that_leaves_the_task_behind() -> None:
+    """Rewards that differ do not."""
+    reward = np.where(ROW < 3, -0.1, np.where(SILENT, 0.0, -0.02))
+    columns = {"reward": reward, "reward/form": reward + 1, "reward/task": np.zeros(N)}
+    states = []
+    for spread in (np.where(reward == 0, 0.0, 0.02), np.full(N, 0.02)):
+        table = steps_table(range(1, N + 1), columns | {"spread": spread})
+        meanings = [Meaning(name, name, "test") for name in columns]
+        meanings.append(Meaning("spread", NAMES["spread"], "test"))
+        judged = judge(RunRecord("run", table, meanings=tuple(meanings)))
+        (groups,) = (finding for finding in judged.checks if finding.check == "zero_variance")
+        states.append((judged.cause.words.partition(" (")[0], groups.status))
+    assert states[0] == ("likely: zero-variance groups", Status.WARNING)
+    assert states[1][1] is Status.NOT_LOGGED
+    assert states[1][0].endswith("reward hacking")
 
 
 def test_groups_that_are_all_wrong_from_the_first_row() -> None:

@@ -223,10 +223,25 @@ class TestColumns:
         with pytest.raises(MissingMetricError, match="the log has step, reward"):
             opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={"step": "iteration"})
 
-    @each_case("name", ["nope", "", "Reward", "reward/", "eval/nope", "kl_mean", "group_size"])
-    def test_a_name_that_is_not_known(self, tmp_path: Path, name: str) -> None:
+    @each_case(
+        ("name", "nearest"),
+        [
+            ("nope", ""),
+            ("", ""),
+            ("Reward", "reward, "),
+            ("reward/", "reward, "),
+            ("rward", "reward, "),
+            ("eval/nope", ""),
+            ("kl_mean", ""),
+            ("group_size", ""),
+            ("token", "tokens, "),
+            ("stp", "step, "),
+        ],
+    )
+    def test_a_name_that_is_not_known(self, tmp_path: Path, name: str, nearest: str) -> None:
         with pytest.raises(
-            InvalidArgumentError, match=r"use one of step, .*tokens, .*reward"
+            InvalidArgumentError,
+            match=rf"got {name!r}: use one of {nearest}[\w/<>]+(, [\w/<>]+){{3,4}} \(the nearest\), or eval/",
         ) as caught:
             opened(tmp_path / "a.csv", "step,reward\n1,0.5\n", columns={name: "reward"})
         assert "\n" not in str(caught.value)

@@ -240,8 +240,8 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
             change = int(np.searchsorted(series.step_T, sign.step))
             before, since = (
                 ", ".join(map(number, series.value_T[max(0, first_row) : first_row + _BESIDE]))
-                or "no number"
                 for first_row in (change - _BESIDE, change)
             )
             name = sign.signal.replace("_", " ")
-            yield f"{name} before step {sign.step:,}: {before}; since then: {since}"
+            when = f"before step {sign.step:,}: {before}; since then" if before else "at first"
+            yield f"{name} {when}: {since or 'no number'}"

@@ -119,9 +119,12 @@ def reward_hacking(evidence: Evidence) -> Finding:
         if held_out and _scales(reward.value_T, held_out.value_T) is None:
             return not_logged(OTHER_UNITS, LOG_UNITS)
         return not_logged(
-            "the log has fewer than 5 rows of a held-out or true reward, so a rise of the "
-            "reward cannot be separated from reward hacking",
-            LOG,
+            f"the log has fewer than {FEWEST_PAIRS} rows of a held-out or true reward, so a rise "
+            "of the reward cannot be separated from reward hacking",
+            f"more rows of {held_out.name}, which has {len(held_out)}: {FEWEST_PAIRS} beside the "
+            "reward are needed"
+            if held_out
+            else LOG,
         )
     coupling = coupling_of(pair, *pair.ends)
     moved = "The training reward has not changed by more than four standard errors"

@@ -88,7 +88,7 @@ _WANDERS, _LATE = 3.0, 40
 _MUCH, _OF_RANGE = 0.5, 0.1
 _DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.
-_STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
+_STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN, Fact.ONE_ANSWER}
 # Checks beside whose signs others are looked for.
 _NOT_ALONE = (*instability.OF_REWARD, instability.NAME)
 # Checks whose failure shows as a reward that fell.

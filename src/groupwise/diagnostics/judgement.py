@@ -160,6 +160,7 @@ class Fact(StrEnum):
     # groups whose rewards are all equal
     GROUPS_ALIKE = "more groups have zero variance than chance explains"
     GROUPS_ALL_WRONG = "in most groups every rollout is wrong"
+    ONE_ANSWER = "hardly any rollout earns anything but one and the same reward"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
     GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
     UPDATE_DILUTED = (

@@ -199,8 +199,11 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
     rewards = _columns(evidence, "reward")
     updates = [name for quantity in _OF_UPDATE for name in _columns(evidence, quantity)]
     values = {name: evidence.record.values(name) for name in (*updates, *rewards)}
-    # A reward is one of every update; whether it was NaN there or is missing no log tells.
+    # A reward is one of every update that measures completions; whether it was NaN there or is
+    # missing no log tells.
     updated = np.any([np.isfinite(values[name]) for name in updates or rewards], axis=0)
+    if lengths := _columns(evidence, "completion_length"):
+        updated &= np.any([*map(np.isfinite, map(evidence.record.values, lengths))], axis=0)
     for name, value in values.items():
         infinite = np.isinf(value)
         gaps = updated & ~np.isfinite(value) if name in rewards else infinite

@@ -366,25 +366,27 @@ def tool_use(evidence: Evidence) -> Finding:
     calls, total = evidence.quantity("tool_calls"), evidence.quantity("turns_total")
     turns = evidence.quantity("turns") or total
     each = "step" if calls is None and turns is total else "rollout"
-    # A rollout of the fewest turns, half of those at first, calls none.
+    least, name = 0.0, "tool calls"
     if calls is None and turns and turns.low <= HALF * turns.level_until(_FIRST):
-        calls = replace(turns, value_T=turns.value_T - turns.low)
+        calls, least = turns, turns.low
+        name = f"{turns.name} ({short(least)} without a call)"
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged("The log does not contain the number of tool calls.")
     early = calls.level_until(_FIRST)
-    row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
+    limit = least + FEWER * (early - least)
+    row = since_the_first(calls, calls.value_T < limit) if early > least else None
     if row is None:
         late = end_levels(calls)[1]
-        return no_sign(f"No sign of a problem: there are {short(late)} tool calls per {each}.")
+        return no_sign(f"No sign of a problem: {name} end at {short(late)} per {each}.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
-    words = f"tool calls {arrow(early, late)} per {each}"
+    words = f"{name} {arrow(early, late)} per {each}"
     message = f"The policy has nearly stopped calling tools since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
         return Finding(Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
-    return by_sign(Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
+    return by_sign(Status.WARNING, message, sign, limit, Fact.TOOLS_STOPPED)
 
 
 LOG = "the mean of each reward function (TRL: rewards/NAME/mean)"

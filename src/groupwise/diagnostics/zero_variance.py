@@ -23,7 +23,9 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
+    Sign,
     Status,
+    by_sign,
     exactly,
     no_sign,
     not_logged,
@@ -89,8 +91,8 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             log = f"more groups, at least {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "at least two completions of each prompt"
-        if wrong := _rows_all_wrong(evidence):
-            return wrong
+        if silent := _rows_all_wrong(evidence) or _silent_rows(evidence):
+            return silent
         least = "" if equal else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
         return replace(not_logged(f"{said}{least}", log), facts=facts)
@@ -357,6 +359,31 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     )
     facts = (Fact.GROUPS_ALL_WRONG,)
     return Finding(Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
+
+
+def _silent_rows(evidence: Evidence) -> Finding | None:
+    """Report rows in which no reward, or else no advantage, differs: all of their groups have zero
+    variance. Where all of them earn one number, which is no top, the policy has one answer.
+    """
+    reward, tracks = evidence.reward, [evidence.groups.spread]
+    if not tracks[0].known:
+        tracks = [*filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))]
+    if reward is None or {len(track.step_T) for track in tracks} != {len(reward)}:
+        return None
+    silent = np.all([track.is_zero for track in tracks], axis=0)
+    number, share = int(silent.sum()), float(silent.mean())
+    if share <= STARVED:
+        return None
+    message = (
+        f"no reward differs within its group in {number} of {count(len(reward), 'row')}: these "
+        "give no gradient"
+    )
+    one = share > _MOSTLY_DEAD and not np.ptp(reward.value_T[silent])
+    if not one or at_a_ceiling(evidence):
+        return Finding(Status.INFO, message)
+    step = reward.step_at(int(silent.argmax()))
+    sign = Sign("reward", step, None, share, "rewards are all equal")
+    return by_sign(Status.WARNING, message, sign, _MOSTLY_DEAD, Fact.ONE_ANSWER)
 
 
 def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -> Finding | None:

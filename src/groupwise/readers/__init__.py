@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from itertools import islice, permutations
@@ -361,10 +362,10 @@ def _check_names(columns: NamedColumns) -> None:
     """Raise where a column is said to hold what groupwise does not know."""
     for name in columns:
         if name not in _BASE_NAMES and not is_quantity(name):
-            allowed = ", ".join(dict.fromkeys((*_BASE_NAMES, *known_quantities())))
+            near = get_close_matches(name, {*_BASE_NAMES, *known_quantities()}, 5, 0.0)
             raise InvalidArgumentError(
                 f"expected a known name before = in --column, got {name[:60]!r}: use one of "
-                f"{allowed}, or eval/..."
+                f"{', '.join(near)} (the nearest), or eval/..."
             )
 
 
@@ -563,9 +564,20 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
     return [log for log in logs if log not in parts]
 
 
-def quantities_in(text: str) -> set[str]:
-    """Return the quantities that the words of a text name."""
-    return {*filter(None, map(quantity_named, {*_NAME.findall(text)}))}
+def is_attempt(run: Path, log: Path) -> bool:
+    """Return whether a run below a log is another one: in the same format, with its reward and
+    more of its quantities, and no copy.
+    """
+    if best_reader(run) not in (None, best_reader(log)):
+        return False
+    below, above = (
+        peek(max(logs_in(path), key=os.path.getsize) if path.is_dir() else path)
+        for path in (run, log)
+    )
+    shared, others = ({*map(quantity_named, _NAME.findall(seen.text))} for seen in (below, above))
+    copied = below.text[: len(above.text)] == above.text[: len(below.text)]
+    alike = best_reader(below.path) is best_reader(above.path)
+    return alike and {"", "reward"} < shared & others and not copied
 
 
 def named_as_log(name: str) -> bool:

@@ -14,12 +14,11 @@ from groupwise.readers import (
     Reader,
     are_rollouts,
     best_reader,
+    is_attempt,
     is_beside,
     is_log,
-    logs_in,
     named_as_log,
     own_logs,
-    quantities_in,
 )
 from groupwise.readers.source import peek, vocabulary
 from groupwise.readers.trackers import is_mlflow_run
@@ -59,7 +58,7 @@ def _runs_below(
     if len(logs) == 1:
         runs, beside = [run for run in runs if not is_beside(run, folder)], []
         if len(runs) < 2 or logs == [folder]:
-            runs = [run for run in runs if _is_attempt(run, logs[0])]
+            runs = [run for run in runs if is_attempt(run, logs[0])]
         if not runs:
             return logs if beside_rollouts else [folder]
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over
@@ -85,23 +84,6 @@ def _below(
         elif reader is not None:  # a run that kept nothing else, or what lies beside one
             (runs if (inner / "rollouts").is_dir() else beside).append(inner)
     return runs, beside
-
-
-def _is_attempt(run: Path, log: Path) -> bool:
-    """Return whether a run below a log is another one: in the same format, with its reward and
-    more of its quantities, and no copy.
-    """
-    (readers, text), (others, beginning) = _contents(run), _contents(log)
-    shared = quantities_in(text) & quantities_in(beginning)
-    copied = text.startswith(beginning) or beginning.startswith(text)
-    return bool(readers & others) and {"reward"} < shared and not copied
-
-
-def _contents(run: Path) -> tuple[set[Reader | None], str]:
-    """Return the readers of a run, or of its logs, and how these begin."""
-    logs = logs_in(run) if run.is_dir() else [run]
-    readers = {_reader_of(run)} - {None} or {*map(best_reader, logs)}
-    return readers, "".join(peek(log).text for log in logs)
 
 
 def _reader_of(folder: Path) -> Reader | None:

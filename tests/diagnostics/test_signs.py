@@ -405,6 +405,21 @@ def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> N
     )  # the same to a reader and in JSON
 
 
+@pytest.mark.parametrize(("late", "never"), [(150.0, True), (160.0, False)])
+def test_where_the_mean_length_is_far_below_the_limit_hardly_any_is_cut_off(
+    late: float, never: bool
+) -> None:
+    """Of 1,024 tokens 150 in the mean leave no more than .146 of the answers at the limit; what
+    they were before a policy changed says nothing.
+    """
+    length = np.where(ROW < 40, 300.0, late)
+    assert evidence({"max_completion_length": 1024}, completion_length=length).never_cut is never
+    assert not evidence({}, completion_length=length).never_cut
+    cut = np.where(ROW < 40, 0.0, 0.1)
+    logged = {"completion_length": length, "truncated_share": cut}
+    assert not evidence({"max_completion_length": 1024}, **logged).never_cut
+
+
 @pytest.mark.parametrize(("later", "signs"), [(0.3, ["held_out"]), (0.9, [])])
 def test_a_held_out_reward_is_a_sign_where_it_falls_and_none_where_it_rises(
     later: float, signs: list[str]

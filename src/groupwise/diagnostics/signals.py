@@ -90,6 +90,8 @@ _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
 # normal quantile serves.
 _QUANTILE = 1.96
 FEWEST_ROWS = 8
+# The share of truncated completions that is too few to mask.
+_FEW_CUT = 0.15
 # Standard errors by which a reward moves that something moved.
 _MOVES = 4.0
 # The share of rows at one and the same largest number from which it is the top, and no lucky row.
@@ -554,12 +556,16 @@ class Evidence:
 
     @cached_property
     def never_cut(self) -> bool:
-        """Whether the log shows that no completion is cut off."""
-        cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
+        """Whether the log shows that no completion is cut off, or hardly any by now: of a mean
+        length no larger share than its own part of the limit.
+        """
+        quantities = "truncated_share", "completion_length_max", "completion_length"
+        cut, longest, mean = map(self._logged, quantities)
         limit = self.setting("max_completion_length")
         if cut:
             return not cut.resolution and not cut.value_T.any()  # a rounded 0 may be a few
-        return longest is not None and limit is not None and longest.high < float(limit)
+        most = mean.late / _FEW_CUT if mean else math.inf
+        return limit is not None and (longest.high if longest else most) < float(limit)
 
     @cached_property
     def trend(self) -> float:

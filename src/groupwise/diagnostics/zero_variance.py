@@ -365,9 +365,9 @@ def _silent_rows(evidence: Evidence) -> Finding | None:
     """Report rows in which no reward, or else no advantage, differs: all of their groups have zero
     variance. Where all of them earn one number, which is no top, the policy has one answer.
     """
-    reward, tracks = evidence.reward, [evidence.groups.spread]
-    if not tracks[0].known:
-        tracks = [*filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))]
+    reward, spread = evidence.reward, evidence.groups.spread
+    ends = filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))
+    tracks: list[GroupSeries | NoisyMetric] = [spread] if spread.known else [*ends]
     if reward is None or {len(track.step_T) for track in tracks} != {len(reward)}:
         return None
     silent = np.all([track.is_zero for track in tracks], axis=0)

@@ -45,7 +45,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.intervals import Interval, percent
-from groupwise.series.metric import all_from, zero_variance_outlook
+from groupwise.series.metric import GroupSeries, all_from, zero_variance_outlook
 from groupwise.wording import count, short
 
 NAME = "zero_variance"

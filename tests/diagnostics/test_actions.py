@@ -262,3 +262,32 @@ def test_settings_of_prime_rl_exist_in_it() -> None:
             model = next(
                 (part for part in getattr(model, "__args__", ()) if part is not type(None)), model
             )
+
+
+@pytest.mark.parametrize(("updates", "kinds"), [(4, 3), (1, 2), (None, 3)])
+def test_a_rate_is_a_part_of_that_at_the_checkpoint_and_no_action_is_what_the_run_does(
+    updates: int | None, kinds: int
+) -> None:
+    """A third of the schedule's highest rate would be more than a rate that has decayed to less;
+    while it warms up the highest one is still to come.
+    """
+    row, rng = np.arange(120), np.random.default_rng(4)
+    reward = np.where(row < 100, 0.8, 0.02) + 0.01 * rng.standard_normal(120)
+    entropy = np.where(row < 100, 0.5, 1.5) + 0.01 * rng.standard_normal(120)
+    rate = 1e-5 * np.minimum(row + 1, 20) / 20 * np.exp(-0.03 * np.maximum(row - 20, 0))
+    columns = {"reward": reward, "entropy": entropy, "learning_rate": rate}
+    record = RunRecord(
+        "test",
+        steps_table(row + 1, columns | {"completion_length": np.full(120, 90.0)}),
+        config=config(framework="verl", learning_rate=1e-5, refresh_interval=updates),
+        meanings=tuple(Meaning(name, name, "test") for name in (*columns, "completion_length")),
+    )
+    judgement = judge(record)
+    assert judgement.cause.names == ("training became unstable (instability)",)
+    restart, slower, *more = judgement.actions
+    assert restart.value == 100
+    assert slower.value == pytest.approx(rate[99:].max() / 3)
+    assert 2 + len(more) == kinds
+    assert ("fewer updates" in judgement.do) is (kinds == 3)
+    early = dataclasses.replace(record, steps=record.steps.with_columns(learning_rate=rate[::-1]))
+    assert judge(early).actions[1].value == pytest.approx(rate[:21].max() / 3)

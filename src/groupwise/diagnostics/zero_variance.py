@@ -378,8 +378,8 @@ def _silent_rows(evidence: Evidence) -> Finding | None:
         f"no reward differs within its group in {number} of {count(len(reward), 'row')}: these "
         "give no gradient"
     )
-    one = share > _MOSTLY_DEAD and not np.ptp(reward.value_T[silent])
-    if not one or at_a_ceiling(evidence):
+    same = share > _MOSTLY_DEAD and not np.ptp(reward.value_T[silent])
+    if not same or at_a_ceiling(evidence):
         return Finding(Status.INFO, message)
     step = reward.step_at(int(silent.argmax()))
     sign = Sign("reward", step, None, share, "rewards are all equal")

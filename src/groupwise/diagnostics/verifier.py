@@ -725,10 +725,8 @@ def _nothing(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     late = evidence.ended or len(value) - row >= _MANY_ZEROS
     status = Status.CRITICAL if late else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
-    message, fact = (
-        f"the reward is 0{bound} {where}, so no completion earns reward",
-        Fact.NOTHING_EARNED,
-    )
+    message = f"the reward is 0{bound} {where}, so no completion earns reward"
+    fact = Fact.NOTHING_EARNED
     if row == 0:
         return Finding(status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())

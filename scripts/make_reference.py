@@ -522,8 +522,7 @@ def causes_page() -> str:
         if row.first:
             order = "before all else" if row.lag < 0 else f"within {row.lag} rows of the reward"
             lines += [f"Moves {order}: {', '.join(row.first)}.", ""]
-        do = row.do.format(step="N", onset="N", cut="")
-        lines += [f"Do: {do} ([page](playbook/{row.page}.md)).", ""]
+        lines += [f"Do: {_done(row.do)} ([page](playbook/{row.page}.md)).", ""]
         lines += [records.get(row.key, "Nobody followed it in the trial."), ""]
         lines += [f"Log, to tell it apart: {'; '.join(row.tells)}.", ""] if row.tells else []
     anew = records["no_cause restart rate"]
@@ -551,12 +550,17 @@ def with_table(path: Path, name: str, table: str) -> str:
     return re.sub(pattern, lambda _: made, path.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 
+def _done(line: str) -> str:
+    """What to do about a cause, of no run in particular."""
+    return line.format(step="N", onset="N", mask="", updates="")
+
+
 def with_causes(path: Path) -> str:
     """A page of the playbook, with what to do first about each of its causes."""
     from groupwise.diagnostics.causes import CAUSES
 
     lines = [
-        f"- *{row.label.format(column='a column')}*: {row.do.format(step='N', onset='N', cut='')}"
+        f"- *{row.label.format(column='a column')}*: {_done(row.do)}"
         for row in CAUSES.values()
         if row.page == path.stem
     ]

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.diagnostics.causes import CAUSES, Incident, advice_for, contenders, verdict
-from groupwise.diagnostics.judge import Look
+from groupwise.diagnostics.judge import Look, _actions
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -491,7 +491,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             cause_of(OPEN, "instability", "length", log=("completion length", "another")),
             4,
             5,
-            "log completion length; for the first cause: restart from step 4; lr ÷ 3 and fewer updates per generation",
+            "log completion length; for the first cause: restart from step 4; lr ÷ 3; fewer updates per generation",
         ),
         (
             cause_of(OPEN, "too_hard", "verifier"),
@@ -569,6 +569,20 @@ def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:
     advised = [given.advice(cause_of(LIKELY, "length"), LOST, step, step).do for step in (2, 3)]
     others = "mask truncated completions; lr ÷ 3"
     assert advised == [f"start the run again; {others}", f"restart from step 2; {others}"]
+
+
+@pytest.mark.parametrize(("updates", "fewer"), [(1.0, False), (4.0, True), (None, True)])
+def test_what_the_settings_have_already_is_not_advised(updates: float | None, fewer: bool) -> None:
+    """One update of a generation cannot be fewer."""
+    given = evidence()
+    settings = {"updates_per_step": updates} if updates else {}
+    record = replace(given.record, config=given.record.config.with_settings(settings, "--set"))
+    look = Look(Evidence(record), {}, progress_of(given))
+    advice = look.advice(cause_of(LIKELY, "instability"), LOST, 20, 20)
+    more = "; fewer updates per generation" if fewer else ""
+    assert advice.do == f"restart from step 19; lr ÷ 3{more}"
+    kinds = [action.kind for action in _actions(look.evidence, advice)]
+    assert kinds == ["restart", "rate", *["updates"] * fewer]
 
 
 def test_nothing_to_do_is_no_line() -> None:

@@ -45,6 +45,16 @@ def test_most_completions_cut_off_from_the_start() -> None:
     assert finding.facts == (Fact.TRUNCATED_LIKELY,)
 
 
+def test_answers_that_learnt_to_end_and_lost_it_are_told_from_that_step_on() -> None:
+    """All are cut off at first, few from row 5 to 24, all since; a lucky row amid them is none."""
+    ended = np.where((ROW >= 5) & (ROW < 25), 0.1, 0.98)
+    finding = finding_of(cut=ended)
+    assert (finding.step, [sign.step for sign in finding.signs]) == (26, [26])
+    lucky = finding_of(cut=np.where(ROW == 2, 0.1, 0.98))
+    assert (lucky.step, lucky.signs) == (None, ())
+    assert "in the first 3 rows" in lucky.message
+
+
 @pytest.mark.parametrize(("share", "ends"), [(0.97, False), (0.85, True)])
 def test_a_stop_token_is_in_doubt_where_hardly_any_completion_ends(
     share: float, ends: bool

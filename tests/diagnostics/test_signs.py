@@ -19,6 +19,7 @@ from groupwise.diagnostics.signals import (
     NoisyMetric,
     Watched,
     arrow,
+    levels_of,
     limit_of,
     moved,
     repeated_most,
@@ -149,8 +150,7 @@ def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
 def test_the_second_of_three_levels_is_that_of_the_step(
     levels: tuple[float, float, float], said: str
 ) -> None:
-    before, there, after = levels
-    assert moved("length", 1, before, after, there=there).words == said
+    assert moved("length", 1, *levels_of(*levels)).words == said
 
 
 @each_case(
@@ -403,6 +403,23 @@ def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> N
         0.5,
         2.0,
     )  # the same to a reader and in JSON
+
+
+def test_the_levels_of_a_sign_are_as_far_apart_as_a_sign_must_be() -> None:
+    """A slow slope from .39 to .2 about the row of the change: of the few rows just before to those
+    since it is 1.3 times. A step of the same size is told from the rows just before it.
+    """
+    slope = signal(np.interp(ROW, [0, 35, 60], [0.41, 0.39, 0.2]))
+    sign = sign_of(slope, RATIO, low=46, step=51)
+    assert sign is not None
+    assert sign.before is not None
+    assert sign.after is not None
+    assert sign.before == sign.usual
+    assert sign.before > RATIO.least * sign.after
+    step = sign_of(signal(np.where(ROW < 46, 0.4 - 0.001 * ROW, 0.25)), RATIO, low=41, step=51)
+    assert step is not None
+    assert step.before == pytest.approx(0.3565)
+    assert step.usual == pytest.approx(0.3645)
 
 
 @pytest.mark.parametrize(("late", "never"), [(150.0, True), (160.0, False)])

@@ -988,9 +988,9 @@ def advice_for(
     *,
     step: int | None,
     onset: int | None,
-    cut: bool = True,
+    needless: Iterable[str] = (),
 ) -> Advice:
-    """Return what to do: of the cause, or else of the check; `cut`: completions may be cut off."""
+    """Return what to do: of the cause, or else of the check, less needless kinds of actions."""
     keys, line = cause.keys[:1], finding.advice if finding else ""
     if cause.keys:
         line = CAUSES[cause.keys[0]].do
@@ -998,12 +998,11 @@ def advice_for(
         keys = (*(fact.name for fact in finding.facts), finding.check)
     if step == 0:
         line = line.replace("restart from step {step}", "start the run again")
-    for mark, lacks in (("{step}", step is None), ("{cut}", not cut)):
-        if lacks:
-            line = "; ".join(part for part in line.split("; ") if mark not in part)
+    for kind in (*needless, *["step"] * (step is None)):
+        line = "; ".join(part for part in line.split("; ") if f"{{{kind}}}" not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    line = line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}", cut="")
+    line = line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}", mask="", updates="")
     if cause.certainty is Certainty.CANNOT_TELL:
         log = f"log {cause.log[0]}; " if cause.log else ""
         line = f"{log}for the first cause: {line}"

@@ -341,13 +341,15 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
     onset, first = since_when(cut.value_T > HALF), cut.level_until(3)
     rises, length = _rises(evidence.reward, cut), evidence.quantity("completion_length")
     # Of small batches single rows lie on both sides.
-    if rises is None and (late.value <= HALF or (onset is None and whole <= HALF)):
+    if not rises and (late.value <= HALF or (onset is None and whole <= HALF)):
         return no_sign(
             f"No sign of a problem: {percent(end_levels(cut)[1])} of the last completions are "
             "truncated.",
         )
-    row = rises or onset
-    if row is None or (rises is None and first > HALF):
+    row = rises or onset or 0
+    step, near = cut.step_at(row), cut.value_T[max(0, row - max(5, len(cut) // 20)) : row]
+    # What was cut off at first may have learnt to end, and have lost that again.
+    if not row or (not rises and min(first, near.mean()) > HALF):
         message = (
             f"{percent(whole)} of all completions are truncated, {percent(first)} in the first "
             "3 rows"
@@ -355,7 +357,6 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
         # Where hardly any ends by itself the end may be missing.
         facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if late.value >= _NEARLY_ALL else _LIKELY
         return Finding(Status.WARNING, message, None, late, HALF, facts=facts)
-    step, near = cut.step_at(row), cut.value_T[max(0, row - max(5, len(cut) // 20)) : row]
     before, since = float(near.mean()), cut.level_from(row)
     message = (
         f"{percent(since)} of completions are truncated from step {step:,} on, {percent(before)} "

@@ -182,14 +182,13 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     signs_told = () if fell is None else signs_of_fall(evidence)
     of_fall = [sign for sign in signs_told if sign.signal == "entropy"]
     after = (of_fall[0].after if of_fall else None) or peak
-    step, there = entropy.step_at(row), float(entropy.value_T[row])
     before = usual if high[max(row - 1, 0)] else just_before(entropy, row)
-    own = replace(moved("entropy", step, before, after, there=there), usual=usual)
+    levels = levels_of(before, float(entropy.value_T[row]), after)
+    own = replace(moved("entropy", entropy.step_at(row), *levels), usual=usual)
     # One change has one sign: the earliest.
     sign = min([*of_fall, own], key=lambda sign: sign.step)
-    value = exactly(after / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
-    said = f"{sign.words} nats a token{meanwhile}"
+    said, value = f"{sign.words} nats a token{meanwhile}", exactly(after / max(usual, least))
     return Finding(Status.WARNING, said, sign.step, value, times, signs=(sign,))
 
 

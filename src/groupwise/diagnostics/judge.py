@@ -60,6 +60,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     arrow,
     both_ends,
+    levels_of,
     long_run_deviation,
     moved,
     reach_of,
@@ -145,7 +146,7 @@ class Look:
             finding,
             step=step,
             onset=onset,
-            cut=not self.evidence.never_cut,
+            needless=self.evidence.needless,
         )
 
 
@@ -244,7 +245,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     level, own = reward_level(evidence)[0], level_changes(evidence)["reward"]
     onset, (before, after) = level.step_at(fall.row), own.ends
     there = float(level.value_T[level.at(own.first)])
-    of_reward = moved("reward", own.first, before, after, there=there)
+    of_reward = moved("reward", own.first, *levels_of(before, there, after))
     others = (look.answers[check].signs for check in (instability.NAME, numerics.FINITE))
     signs = _earliest((*signs_of_fall(evidence), of_reward, *chain(*others)))
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
@@ -556,9 +557,9 @@ def reward_heights(evidence: Evidence, *, cells: int = _CELLS) -> tuple[float | 
 
 
 def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
-    """What to do; where nothing is cut off there is nothing to mask."""
+    """What to do, less what is needless."""
     actions = actions_of(advice.keys, evidence.record.config, advice.step)
-    return tuple(action for action in actions if action.kind != "mask" or not evidence.never_cut)
+    return tuple(action for action in actions if action.kind not in evidence.needless)
 
 
 def _worst_first(answers: Iterable[Finding]) -> list[Finding]:

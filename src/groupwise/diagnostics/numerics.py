@@ -501,10 +501,13 @@ def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
     """
     if loss is None and norm is None:
         return not_logged("The log contains neither loss nor gradient norm.", LOG_NORM)
-    size = np.zeros(0) if loss is None or len(loss) < 5 else np.abs(loss.value_T)
-    zero = size < max(1e-6, loss.resolution if loss else 0.0)
-    if not size.size or zero.mean() <= 0.5:
-        return no_sign("No sign of a problem: the updates are not zero throughout.")
+    moves = no_sign("No sign of a problem: the updates are not zero throughout.")
+    if loss is None or len(loss) < 5:
+        return moves
+    size = np.abs(loss.value_T)
+    zero = size < max(1e-6, loss.resolution)
+    if zero.mean() <= 0.5:
+        return moves
     apart = norm is None and not zero.all() and median(size[~zero]) > LEFT
     why = (
         f"and up to {short(size.max())} in size in the others, as with rewards equal in all groups"

@@ -568,6 +568,12 @@ class Evidence:
         return limit is not None and (longest.high if longest else most) < float(limit)
 
     @cached_property
+    def needless(self) -> list[str]:
+        """Kinds of actions that would change nothing."""
+        once = self.setting("updates_per_step") == 1
+        return ["mask"] * self.never_cut + ["updates"] * once
+
+    @cached_property
     def trend(self) -> float:
         """The trend of the reward; 0 without one."""
         return 0.0 if self.reward is None else self.reward.trend
@@ -977,10 +983,9 @@ WATCHED = (
 )
 
 
-def moved(name: str, step: int, before: float, after: float, *, there: float | None = None) -> Sign:
-    """Return the sign of a signal that goes by its own name; `there`: in its first row."""
-    levels = levels_of(before, after if there is None else there, after)
-    return Sign(name, step, before, after, f"{name} {arrow(*levels)}")
+def moved(name: str, step: int, *levels: float) -> Sign:
+    """Return the sign of a signal that goes by its own name, with its levels in their order."""
+    return Sign(name, step, levels[0], levels[-1], f"{name} {arrow(*levels)}")
 
 
 def reach_of(evidence: Evidence) -> int:
@@ -1068,7 +1073,9 @@ def sign_of(
     near = just_before(signal, row)
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
-    if watched.spike or (last - near) * peak <= 0:
+    less, more = sorted((near, last))
+    small = more < (less + watched.least if watched.share else less * watched.least)
+    if watched.spike or small or (last - near) * peak <= 0:
         near = first  # of a row that leaps, or a move that began before the reach
     return Sign(
         watched.quantity,

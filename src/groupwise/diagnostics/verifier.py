@@ -727,17 +727,15 @@ def _nothing(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     late = evidence.ended or len(value) - row >= _MANY_ZEROS
     status = Status.CRITICAL if late else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
-    message, fact = (
-        f"the reward is 0{bound} {where}, so no completion earns reward",
-        Fact.NOTHING_EARNED,
-    )
+    message = f"the reward is 0{bound} {where}, so no completion earns reward"
+    facts = (Fact.NOTHING_EARNED,)
     if row == 0:
-        return Finding(status, message, None, exactly(0.0), 0.0, facts=(fact,))
+        return Finding(status, message, None, exactly(0.0), 0.0, facts=facts)
     before = float(value[:row].mean())
     sign = moved("reward", reward.step_at(row), before, 0.0)
     sizes = map(evidence.setting, ("prompts_per_step", "group_size"))
     earned = row * before * math.prod(size or _USUAL_SIZE for size in sizes)
-    return by_sign(status, message, sign, 0.0, *([fact] if earned < _BY_LUCK else []))
+    return by_sign(status, message, sign, 0.0, *facts * (earned < _BY_LUCK))
 
 
 def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None:

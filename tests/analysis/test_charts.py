@@ -144,7 +144,7 @@ def test_rows_beside_a_change_are_those_that_there_are() -> None:
     """At the first row none is before it, and where numbers ended none is since."""
     record = RunRecord("run", steps_table(range(5, 25), {"reward": np.arange(20) / 32}))
     judged = judge(record)
-    rows = []
+    rows: list[str] = []
     for step in (5, 8, 25):
         sign = Sign("reward", step, None, None, "reward moved")
         rows += logged_rows(record, replace(judged, first_sign=sign))

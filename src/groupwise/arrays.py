@@ -70,7 +70,7 @@ def floats(values: ArrayLike) -> Float:
     """Return values as an array of floats."""
     try:
         return np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InvalidArgumentError(
             f"expected an array of numbers, got {' '.join(short_repr(values).split())}: convert it"
         ) from None

@@ -25,7 +25,7 @@ from groupwise.analysis.charts import (
 )
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Sign
-from groupwise.record.run import RunRecord
+from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
 
 finite = st.floats(-1e9, 1e9)
@@ -140,6 +140,20 @@ def test_clocks_by_hand_and_none_that_stands_still() -> None:
     assert (len(long.x), long.x[-1], long.y[-1]) == (200, 9999, 69993)
 
 
+@pytest.mark.parametrize("end", [np.nan, np.inf])
+def test_rows_beside_a_change_without_a_number_say_so(end: float) -> None:
+    row = np.arange(60)
+    loss = np.where(row < 50, 0.1 + 0.01 * (row % 3), end)
+    record = RunRecord(
+        "test",
+        steps_table(row + 1, {"loss": loss, "reward": np.where(row < 50, 0.8, 0.0)}),
+        meanings=(Meaning("loss", "loss", "test"), Meaning("reward", "reward", "test")),
+    )
+    said = dict(line.split(" before ") for line in logged_rows(record, judge(record)))
+    assert said["loss"].endswith("0.11, 0.12, 0.1, 0.11; since then: no number"), said
+    assert said["reward"] == "step 51: 0.8, 0.8, 0.8, 0.8, 0.8; since then: 0, 0, 0, 0, 0"
+
+
 def test_rows_beside_a_change_are_those_that_there_are() -> None:
     """At the first row none is before it, and where numbers ended none is since."""
     record = RunRecord("run", steps_table(range(5, 25), {"reward": np.arange(20) / 32}))
@@ -151,5 +165,5 @@ def test_rows_beside_a_change_are_those_that_there_are() -> None:
     assert rows == [
         "reward at first: 0, 0.0312, 0.0625, 0.0938, 0.125",
         "reward before step 8: 0, 0.0312, 0.0625; since then: 0.0938, 0.125, 0.156, 0.188, 0.219",
-        "reward before step 25: 0.469, 0.5, 0.531, 0.562, 0.594; since then: no row",
+        "reward before step 25: 0.469, 0.5, 0.531, 0.562, 0.594; since then: no number",
     ]

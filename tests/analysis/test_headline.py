@@ -151,7 +151,9 @@ def test_a_band_of_most_of_the_range_tells_little(
     """A reward between 0 and 1: a mean between .3 and .9 is no answer."""
     fitted = made_fitted()
     assert fitted.outlook is not None
-    far = dataclasses.replace(fitted.outlook.rows[-1], mean_low=0.3, mean_high=high)
+    far = dataclasses.replace(
+        fitted.outlook.rows[-1], mean_low=0.3, mean_high=high, low=0.2, high=1
+    )
     outlook = dataclasses.replace(fitted.outlook, rows=(far,))
     said = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
     width = "says little: by step 150 the mean may be anywhere from 0.30 to 0.90"
@@ -161,6 +163,11 @@ def test_a_band_of_most_of_the_range_tells_little(
     outlook = dataclasses.replace(outlook, rows=(near, far))
     both = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
     assert ("by step 120. Beyond that the forecast says little" in both) is little
+    # rows of a level that scatter ten times as widely as it has moved
+    scattered = dataclasses.replace(far, low=-1.0, high=2.0)
+    outlook = dataclasses.replace(fitted.outlook, rows=(scattered,))
+    said = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
+    assert "is forecast to be" in said
 
 
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:

@@ -341,7 +341,7 @@ def test_nothing_is_asked_of_a_run_that_approaches_nothing(
     with pytest.raises(InsufficientDataError, match=r"got one that does not \(flat\): choose"):
         measured_stability(flat, fitted, setting_of(0.9, LagSetting("none", 1)))
     logistic = fit_metric(known_run[0], "reward", law="logistic")
-    with pytest.raises(InsufficientDataError, match="name one of the two with --law"):
+    with pytest.raises(InsufficientDataError, match="no restoring force: choose another last"):
         measured_stability(known_run[0], logistic, setting_of(0.9, LagSetting("none", 1)))
 
 

@@ -210,6 +210,15 @@ def test_leaps_shortly_before_a_drift_are_how_it_began(leap: int, first: int) ->
     assert (finding.step, finding.signs[0].step) == (90, first)
 
 
+@pytest.mark.parametrize(("leap", "first"), [(580, 581), (540, 601)])
+def test_a_lone_leap_long_before_a_drift_is_not_how_it_began(leap: int, first: int) -> None:
+    """A log five times as long has no longer beginning."""
+    grown = norms(3, 720) * np.where(np.arange(720) < 600, 1.0, 1e3)
+    grown[leap] = 1e4
+    finding = gradient(log(grad_norm=grown, reward=rewards(0, 720)))
+    assert (finding.step, finding.signs[0].step) == (601, first)
+
+
 def test_the_level_before_numbers_end_is_the_mean_of_five_rows_and_no_lucky_row() -> None:
     """The last row holds one of two updates, of which the other was no number."""
     loss = from_row(norms(), 110, np.nan)
@@ -395,6 +404,19 @@ def test_a_loss_of_0_is_normal_on_policy() -> None:
     assert finding.log
     says("diagnostics/numerics/5", finding.message)
     assert finding.log
+
+
+def test_a_loss_of_0_beside_large_ones_is_none_on_policy() -> None:
+    """Half of the steps have no mixed group; a KL term leaves the rest of an on-policy loss near
+    0.
+    """
+    row = np.arange(N)
+    large = np.where(row % 9 < 5, 0.0, 3.0 * RNG(1).standard_normal(N))
+    finding = updates(log(loss=large))
+    says("diagnostics/numerics/12", finding.message)
+    assert "on-policy" not in finding.message
+    small = np.where(row % 9 < 5, 0.0, 0.02)
+    assert "on-policy" in updates(log(loss=small)).message
 
 
 def test_what_is_not_logged_is_asked_for() -> None:

@@ -20,6 +20,7 @@ from groupwise.diagnostics.signals import (
     Watched,
     arrow,
     limit_of,
+    moved,
     repeated_most,
     sign_of,
     signal_of,
@@ -133,6 +134,23 @@ def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
     assert sign is not None
     assert sign.step == 51
     says("diagnostics/signs/2", sign.words)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ((53.0, 2.6, 4.5), "length 53 → 2.60 → 4.50"),  # beyond where it ends
+        ((53.0, 4.3, 4.5), "length 53 → 4.50"),
+        ((0.3, 0.51, 5.8), "length 0.30 → 0.51 → 5.80"),
+        ((0.3, 5.5, 5.8), "length 0.30 → 5.80"),
+        ((0.8, 0.0, 0.0), "length 0.80 → 0.00"),
+    ],
+)
+def test_the_second_of_three_levels_is_that_of_the_step(
+    levels: tuple[float, float, float], said: str
+) -> None:
+    before, there, after = levels
+    assert moved("length", 1, before, after, there=there).words == said
 
 
 @each_case(
@@ -385,6 +403,21 @@ def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> N
         0.5,
         2.0,
     )  # the same to a reader and in JSON
+
+
+@pytest.mark.parametrize(("late", "never"), [(150.0, True), (160.0, False)])
+def test_where_the_mean_length_is_far_below_the_limit_hardly_any_is_cut_off(
+    late: float, never: bool
+) -> None:
+    """Of 1,024 tokens 150 in the mean leave no more than .146 of the answers at the limit; what
+    they were before a policy changed says nothing.
+    """
+    length = np.where(ROW < 40, 300.0, late)
+    assert evidence({"max_completion_length": 1024}, completion_length=length).never_cut is never
+    assert not evidence({}, completion_length=length).never_cut
+    cut = np.where(ROW < 40, 0.0, 0.1)
+    logged = {"completion_length": length, "truncated_share": cut}
+    assert not evidence({"max_completion_length": 1024}, **logged).never_cut
 
 
 @pytest.mark.parametrize(("later", "signs"), [(0.3, ["held_out"]), (0.9, [])])

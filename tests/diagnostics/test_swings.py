@@ -209,6 +209,17 @@ def test_an_entropy_that_rose_says_that_the_policy_comes_apart(
         says("diagnostics/swings/1", groups.message.removesuffix(more), after=f"{after:.2f}")
 
 
+def test_an_entropy_that_climbs_is_told_by_the_rows_about_its_step() -> None:
+    """From .1 by and by to .3, then far up: at the first row beyond twice the usual it is .21."""
+    row = np.arange(80)
+    climbs = np.interp(row, [40, 60, 70], [0.1, 0.3, 3.0])
+    rose = _apart(signs(entropy=climbs), 53)
+    assert rose is not None
+    (sign,) = rose.signs
+    assert (sign.step, sign.words) == (52, "entropy 0.18 → 0.21 → 0.26")
+    assert climbs[sign.step - 1] == pytest.approx(0.21)
+
+
 @each_case(
     ("column", "before", "limit", "more"),
     [

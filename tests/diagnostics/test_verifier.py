@@ -14,11 +14,11 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics.falls import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
-from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Status, exactly
+from groupwise.diagnostics.judgement import Certainty, Fact, Finding, State, Status, exactly
 from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.diagnostics.verifier import _explained, _fallen, broken_verifier, who_fails
 from groupwise.intervals import Interval
-from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 
 NAMES = {"reward": "reward", "entropy": "entropy", "held_out": "eval/reward"}
 N = 100
@@ -467,3 +467,30 @@ def test_a_policy_that_comes_apart_is_no_harder_data() -> None:
             late = row["step"] > 10 and not same
             row["prompt"] = f"{'new' if late else 'old'} {row['prompt_id']}"
         assert who_fails(evidence(rows, reward=reward), 11) is fact
+
+
+@each_case(
+    ("first", "settings", "hard"),
+    [
+        ([0.04], {}, False),
+        ([0.01], {}, True),  # two or three of some 256
+        ([0.01], {"prompts_per_step": 64, "group_size": 16}, False),
+        ([1 / 16], {"prompts_per_step": 4, "group_size": 4}, True),
+        ([1 / 16, 1 / 16], {"prompts_per_step": 8, "group_size": 8}, False),
+        ([0.0], {}, True),
+    ],
+)
+def test_a_reward_that_was_there_and_is_gone_was_not_too_hard(
+    first: list[float], settings: dict[str, int], hard: bool
+) -> None:
+    value = np.r_[first, np.zeros(30)]
+    record = RunRecord(
+        "run",
+        steps_table(range(len(value)), {"reward": value}),
+        config=RunConfig().with_settings(settings, "--set"),
+        meanings=(Meaning("reward", "reward", "test"),),
+    )
+    judgement = judge(Evidence(record))
+    assert judgement.state is State.FAILED
+    assert ("the task is too hard" in judgement.cause.names) is hard
+    assert "a broken verifier" in judgement.cause.names

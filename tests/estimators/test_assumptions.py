@@ -390,41 +390,6 @@ def test_shuffled_near_duplicates_are_left_out_together(given: str) -> None:
     says("estimators/assumptions/4", by_name(estimate)[DIFFERENT].sentence)
 
 
-@pytest.mark.parametrize(
-    ("kinds", "shared", "alike"), [(8, 0.0, True), (64, 0.0, False), (64, 2.0, False)]
-)
-def test_wordings_of_a_few_questions_are_linked_by_their_gradients(
-    kinds: int, shared: float, alike: bool
-) -> None:
-    """Eight questions in eight wordings each, whose texts are unlike: T was held in .79 of batches.
-    Sixty-four questions are left alone, whose gradients share most or nothing.
-    """
-    rng = np.random.default_rng(7)
-    score_KAD = rng.normal(size=(kinds, 6, 12)) + shared * rng.normal(size=(6, 12))
-    score_KAD -= score_KAD.mean(axis=1, keepdims=True)
-    right_KA = 1 / (1 + np.exp(-2 * score_KAD @ rng.normal(size=12) / np.sqrt(12)))
-    label, answer = np.repeat(np.arange(64), SIZE), rng.integers(6, size=512)
-    kind_P = rng.permutation(np.arange(64) % kinds)
-    score = score_KAD[kind_P[label], answer]
-    reward = (rng.random(512) < right_KA[kind_P[label], answer]).astype(float)
-    estimate = components(reward, label, score_ND=score, text_N=texts_of(label))
-    sentence = by_name(estimate)[DIFFERENT].sentence
-    assert (estimate.prompts < 32) == (sentence in estimate.notes) == alike
-    if alike:
-        t_P = moment_of_prompts(estimate, "t")
-        assert estimate.t.standard_error > 1.3 * stats.sem(t_P)
-        linked = estimate.cluster_P[:, None] == estimate.cluster_P  # type: ignore[index]
-        same = kind_P[:, None] == kind_P
-        assert same[linked & ~np.eye(64, dtype=bool)].mean() > 0.5  # by chance a ninth
-    bare = components(reward, label, score_ND=score)
-    assert (bare.prompts, by_name(bare)[DIFFERENT].status) == (
-        estimate.prompts,
-        VIOLATED if alike else UNKNOWN,
-    )
-    of_gram = components(reward, label, gram_NN=score @ score.T)
-    assert by_name(of_gram)[DIFFERENT].status is UNKNOWN  # it has no directions
-
-
 def test_kinds_of_unlike_size_count_by_what_they_say_beyond_the_mean() -> None:
     """Were kinds of 20 and of 2 prompts to count by their sums, sizes would pass for variance."""
     kind_P = np.random.default_rng(3).permutation(np.repeat(np.arange(14), [20, 20, *[2] * 12]))

@@ -395,3 +395,10 @@ def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
         assert error_of(np.array([0.3, 1.7, 2.9]), np.array([size]), Budget(7 * size))[
             0
         ] == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_budget_is_no_bare_number() -> None:
+    with pytest.raises(
+        InvalidArgumentError, match=r"expected a budget, got 64: write Budget\(64\)"
+    ):
+        plan_group_size(0.0, 1.0, 1.0, 64)  # type: ignore[arg-type]

@@ -663,3 +663,12 @@ def test_a_gradient_of_groups_with_one_success_is_0_and_no_rounding() -> None:
             np.inf,
         )
         assert estimate.r.value > 0
+
+
+def test_texts_that_are_none_or_all_one_are_refused() -> None:
+    rng, label = np.random.default_rng(1), np.repeat(np.arange(16), 8)
+    score, reward = rng.normal(size=(128, 3)), rng.integers(2, size=128)
+    with pytest.raises(InsufficientDataError, match="two prompts that differ, got one text"):
+        components(reward, label, score_ND=score, text_N=["solve this for me"] * 128)
+    with pytest.raises(InvalidArgumentError, match="expected texts in text_N"):
+        components(reward, label, score_ND=score, text_N=label)  # type: ignore[arg-type]

@@ -246,3 +246,10 @@ def test_a_single_time_may_be_any_number(at: Any) -> None:
     time = np.arange(100)
     curve = forecast(time, 0.5 + 0.01 * np.sin(time), at)
     assert curve.time_S.tolist() == [120.0]
+
+
+@pytest.mark.parametrize("bounds", [(1, 0), (np.nan, 1), "ab", 1, (0, 1, 2), (0, 0)])
+def test_bounds_that_are_none_are_refused(bounds: Any) -> None:
+    value = np.linspace(0.6, 0.7, 40)
+    with pytest.raises(InvalidArgumentError, match=r"a lower and a higher bound|array of numbers"):
+        forecast(np.arange(40.0), value, [60.0], bounds=bounds)

@@ -272,6 +272,18 @@ def test_seconds_are_given_where_they_are_known_throughout() -> None:
     assert seconds_T.tolist() == [2.0 * step for step in STEPS]
 
 
+@pytest.mark.parametrize(("every", "known"), [(1, True), (2, True), (3, True), (5, False)])
+def test_a_rate_that_is_logged_by_turns_is_known_between(every: int, known: bool) -> None:
+    rate = [1e-6 * (1 - step / 100) if at % every == 0 else None for at, step in enumerate(STEPS)]
+    table = steps_table(STEPS, {"reward": binomial(32)}).with_columns(
+        pl.Series("learning_rate", rate, dtype=pl.Float64),
+    )
+    rate_T = metric_series(record({}, steps=table)).rate_T
+    assert (rate_T is not None) is known
+    if rate_T is not None:
+        assert rate_T[:-2] == pytest.approx([1e-6 * (1 - step / 100) for step in STEPS][:-2])
+
+
 def test_a_metric_without_any_value_is_empty_and_not_an_error() -> None:
     series = metric_series(
         record({"reward": [float("nan")] * ROWS, "entropy": [1.0] * ROWS}, settings=GROUPS)

@@ -16,9 +16,9 @@ median width over that of 95 % of the estimates (of rows: of the noise); writes 
 
 `--world` and `--curve` take functions of your own instead, `--drawn` so many batches that the seed
 draws; none writes. Both are functions of a NumPy generator. A world returns a batch: scores (N, D),
-rewards (N,), the number of each rollout's prompt (N,), and, if you like, its text; the truth is
-that of 2,000 batches, whose gradients are multiplied across batches alone. A curve returns the
-values of a run's rows, noise and all.
+rewards (N,), the number of each rollout's prompt (N,), and its text, without which every batch has
+a note; the truth is that of 2,000 batches, whose gradients are multiplied across batches alone. A
+curve returns the values of a run's rows, noise and all.
 """
 
 import runpy

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from groupwise.estimators.components import components
+from groupwise.forecasting.fit import fit
 from groupwise.forecasting.laws import law_by_name
 from groupwise.intervals import Interval
 from groupwise.prompts import templates
@@ -32,43 +33,22 @@ def test_the_texts_of_a_batch_are_those_of_its_templates(name: str) -> None:
     assert (np.diff(kinds) != 0).mean() > 0.5, "shuffled"
 
 
-def test_eight_kinds_count_as_eight_whether_they_are_all_or_eight_of_thousands() -> None:
-    """One law of scores and rewards, two truths: those of the eight, and those of all. No test of
-    scores tells which is meant, so kinds that are linked are those of a sample: over prompts alone
-    T of all was held in .73.
+def test_no_score_tells_eight_kinds_of_a_list_from_eight_of_thousands() -> None:
+    """One law of scores and rewards, two truths: those of the eight, which intervals over prompts
+    hold, and those of all, which they do not. So no test of scores has more power than size.
     """
     batch = BATCHES["normal rewards"]
     world = batch.make(np.random.default_rng(1))
     truth, rng = world.moments(), np.random.default_rng(2)
-    of_eight, of_all, noted = [], [], 0
+    of_eight, of_all = [], []
     for _ in range(150):
         kind_K = rng.choice(len(truth.oracle_variance_P), 8, replace=False)
         score_ND, reward_N, label_N = world.sample_at(rng.choice(kind_K, 64), 8, rng)
-        made = components(reward_N, label_N, score_ND=score_ND)
-        of_eight.append(made.t.interval.covers(truth.oracle_variance_P[kind_K].mean()))
-        of_all.append(made.t.interval.covers(truth.t))
-        noted += made.prompts < 64
+        t = components(reward_N, label_N, score_ND=score_ND).t.interval
+        of_eight.append(t.covers(truth.oracle_variance_P[kind_K].mean()))
+        of_all.append(t.covers(truth.t))
     assert np.mean(of_eight) > 0.92
-    assert np.mean(of_all) > 0.8
-    assert noted > 140
-
-
-def test_scores_of_which_no_two_are_alike_link_no_wordings() -> None:
-    """Normal scores, success by a direction of each question: the noise of a gradient of eight
-    rollouts hides the question, and T is held in about half of batches without a note of it.
-    """
-    rng, held = np.random.default_rng(4), []
-    for _ in range(100):
-        question_N, label_N = np.repeat(np.arange(64) % 8, 8), np.repeat(np.arange(64), 8)
-        length_K, slope_KD = np.exp(0.3 * rng.standard_normal(8)), rng.standard_normal((8, 12))
-        score_ND = length_K[question_N, None] * rng.standard_normal((512, 12))
-        merit_N = 0.7 * np.einsum("nd,nd->n", slope_KD[question_N], score_ND)
-        reward_N = (merit_N + rng.standard_normal(8)[question_N] > rng.logistic(size=512)) * 1.0
-        made = components(reward_N, label_N, score_ND=score_ND)
-        assert made.prompts == 64
-        held.append(made.t.interval)
-    middle = np.median([interval.value for interval in held])
-    assert np.mean([interval.covers(middle) for interval in held]) < 0.8
+    assert np.mean(of_all) < 0.8
 
 
 def test_a_drawn_batch_is_that_of_its_seed(load: Load) -> None:
@@ -288,3 +268,12 @@ def test_a_note_comes_where_lengths_hide_most_and_seldom_elsewhere(
         made = components(reward_N, label_N, score_ND=score_ND, text_N=text_N)
         noted.append(bool(made.notes))
     assert least <= np.mean(noted) <= most
+
+
+@pytest.mark.parametrize("number", [20, 35, 37, 39])
+def test_a_swing_about_its_plateau_keeps_it_where_laws_compete(number: int) -> None:
+    """Its last rows are off the curve by noise that lasts: a sixth of such runs, these among them,
+    lost the plateau where nothing said that a swing comes back.
+    """
+    ball = BALLS["swinging, noise that lasts"]
+    assert fit(*ball.draw(np.random.default_rng([2026, number]), 200)).status == "converged"

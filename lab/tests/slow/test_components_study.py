@@ -21,8 +21,9 @@ REPLICATES = int(os.environ.get("GROUPWISE_REPLICATES", "2000"))
 def test_components_are_right_and_their_intervals_cover(
     kind: str, rollouts: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Mean of each component within 5 %, coverage of 95 % between .93 and .97, with three standard
-    errors of a proportion.
+    """Mean of each component within 5 %, coverage of 95 % between .93 and .98, with three standard
+    errors of a proportion: upper ends are longer for what 64 prompts of a stranger's world may
+    hide.
 
     Of 18 proportions at their level one leaves the allowance in less than one study in twenty.
     """
@@ -39,4 +40,4 @@ def test_components_are_right_and_their_intervals_cover(
         assert abs(row[f"error_{name}"]) < 0.05
         covered = row[f"coverage_{name}"]
         allowance = 3 * math.sqrt(covered * (1 - covered) / REPLICATES)
-        assert 0.93 - allowance < covered < 0.97 + allowance, (name, covered)
+        assert 0.93 - allowance < covered < 0.98 + allowance, (name, covered)

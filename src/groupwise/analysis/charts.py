@@ -244,4 +244,4 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
             )
             name = sign.signal.replace("_", " ")
             when = f"before step {sign.step:,}: {before}; since then" if before else "at first"
-            yield f"{name} {when}: {since or 'no row'}"
+            yield f"{name} {when}: {since or 'no number'}"

@@ -452,7 +452,12 @@ def ahead(
     if result.status == "still":
         return f"{now}; {result.message}."
     most = _TELLS_LITTLE * np.ptp(fitted.series.likely_bounds or fitted.series.value_T)
-    telling = [row for row in rows if row.step <= last or row.mean_high - row.mean_low <= most]
+    # Of rows that only scatter the range is small: beside their band that of a mean says much.
+    telling = [
+        row
+        for row in rows
+        if row.step <= last or row.mean_high - row.mean_low <= max(most, (row.high - row.low) / 2)
+    ]
     low, _, high = alike(far.mean_low, far.mean, far.mean_high)
     little = f"by step {far.step:,.0f} the mean may be anywhere from {low} to {high}"
     if not telling:

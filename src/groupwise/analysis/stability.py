@@ -109,7 +109,7 @@ def fits_with_a_force(
     if not others:
         raise InsufficientDataError(
             "expected a reward that a single exponential or a damped oscillator describes, got the "
-            f"{law}, which has no restoring force: name one of the two with --law, or give no --law"
+            f"{law}, which has no restoring force: choose another last step or metric"
         )
     return [refit(other) for other in others]
 

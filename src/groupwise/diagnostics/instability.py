@@ -67,6 +67,7 @@ from groupwise.diagnostics.signals import (
     floor_of,
     just_before,
     lasting,
+    levels_of,
     moved,
     rare_event_factors,
     reward_floor,
@@ -179,17 +180,17 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
         return None
     peak = median(entropy.value_T[row if fell is not None else onset :][:few])
     signs_told = () if fell is None else signs_of_fall(evidence)
-    sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
-    # The sign of the fall: one change has one level before and after.
-    before = just_before(entropy, row) if fell is None else usual
-    if sign and sign.before and sign.after is not None:
-        before, peak = sign.before, sign.after
-    value = exactly(peak / max(usual, least))
+    of_fall = [sign for sign in signs_told if sign.signal == "entropy"]
+    after = (of_fall[0].after if of_fall else None) or peak
+    step, there = entropy.step_at(row), float(entropy.value_T[row])
+    before = usual if high[max(row - 1, 0)] else just_before(entropy, row)
+    own = replace(moved("entropy", step, before, after, there=there), usual=usual)
+    # One change has one sign: the earliest.
+    sign = min([*of_fall, own], key=lambda sign: sign.step)
+    value = exactly(after / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
-    said = f"entropy {arrow(before, peak)} nats a token{meanwhile}"
-    step = entropy.step_at(row)
-    signs = (moved("entropy", step, before, peak),)
-    return Finding(Status.WARNING, said, step, value, times, signs=signs)
+    said = f"{sign.words} nats a token{meanwhile}"
+    return Finding(Status.WARNING, said, sign.step, value, times, signs=(sign,))
 
 
 def _weights(evidence: Evidence, reward: NoisyMetric, fall: Fall | None) -> Finding | None:
@@ -439,7 +440,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
     if min(silent, default=0.0) < HALF:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
-    words = f"length {arrow(before, end)}"
+    words = f"length {arrow(*levels_of(before, float(value[onset]), end))}"
     message = f"{words} tokens since step {step:,}; half of the groups or steps give no gradient"
     sign = Sign("completion_length", step, before, end, words)
     advice = "read the completions: very short ones may still earn a reward"

@@ -80,8 +80,6 @@ FELL_LATE = "compare the last checkpoint before step {:,} with the newest on hel
 # From this share of zero-variance groups on a reward that stands is taken back to its best rows.
 _MOST_ALIKE, _BEST = 0.5, 5
 _CELLS = 40  # of the curve of the reward
-# The part of a fall that its first row must have gone, and left, to be told beside its ends.
-_LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
 _SLOW = 0.25
 # Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
@@ -246,9 +244,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     level, own = reward_level(evidence)[0], level_changes(evidence)["reward"]
     onset, (before, after) = level.step_at(fall.row), own.ends
     there = float(level.value_T[level.at(own.first)])
-    part = (there - before) / (after - before) if after != before else 1.0
-    course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
-    of_reward = Sign("reward", own.first, before, after, f"reward {course}")
+    of_reward = moved("reward", own.first, before, after, there=there)
     others = (look.answers[check].signs for check in (instability.NAME, numerics.FINITE))
     signs = _earliest((*signs_of_fall(evidence), of_reward, *chain(*others)))
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
@@ -391,7 +387,7 @@ def _top_of(evidence: Evidence, level: float) -> str:
     """
     reward = evidence.reward
     if reward is None or reward.bounds is None:
-        return "near its likely maximum"
+        return "perhaps at its ceiling"
     low, high = reward.bounds
     late = reward.mean(slice(-max(len(reward) // 4, 1), None))
     left = (high - max(late.low, level if level >= high else low)) / (high - low)

@@ -321,7 +321,7 @@ def gradient(evidence: Evidence) -> Finding:
     if row is None:
         return _spikes(norm_T, step_T, leaps)
     # Leaps shortly before are how it began.
-    began = min([row, *leaps[leaps >= row - norm_T.size // 6]])
+    began = min([row, *leaps[leaps >= row - min(norm_T.size // 6, 20)]])
     step, late_T = int(step_T[row]), norm_T[-max(5, norm_T.size // 10) :]
     late = median(late_T)
     times = late / early
@@ -496,17 +496,22 @@ def _mixed(evidence: Evidence, norm: NoisyMetric) -> Flags:
 
 
 def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
-    """Say of a loss of 0 that it is normal on policy."""
+    """Say of a loss of 0 that it is normal on policy, where the loss is less the mean advantage
+    and stays near 0 in the other rows too.
+    """
     if loss is None and norm is None:
         return not_logged("The log contains neither loss nor gradient norm.", LOG_NORM)
-    nothing = (
-        0.0
-        if loss is None or len(loss) < 5
-        else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
-    )
-    if nothing <= 0.5:
+    size = np.zeros(0) if loss is None or len(loss) < 5 else np.abs(loss.value_T)
+    zero = size < max(1e-6, loss.resolution if loss else 0.0)
+    if not size.size or zero.mean() <= 0.5:
         return no_sign("No sign of a problem: the updates are not zero throughout.")
-    message = f"The loss is 0 in {percent(nothing)} of the rows, as usual for on-policy updates."
+    apart = norm is None and not zero.all() and median(size[~zero]) > LEFT
+    why = (
+        f"and up to {short(size.max())} in size in the others, as with rewards equal in all groups"
+        if apart
+        else "as usual for on-policy updates"
+    )
+    message = f"The loss is 0 in {percent(zero.mean())} of the rows, {why}."
     return Finding(Status.INFO, message, log=LOG_NORM if norm is None else "")
 
 

@@ -90,6 +90,8 @@ _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
 # normal quantile serves.
 _QUANTILE = 1.96
 FEWEST_ROWS = 8
+# The share of truncated completions that is too few to mask.
+_FEW_CUT = 0.15
 # Standard errors by which a reward moves that something moved.
 _MOVES = 4.0
 # The share of rows at one and the same largest number from which it is the top, and no lucky row.
@@ -554,12 +556,16 @@ class Evidence:
 
     @cached_property
     def never_cut(self) -> bool:
-        """Whether the log shows that no completion is cut off."""
-        cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
+        """Whether the log shows that no completion is cut off, or hardly any by now: of a mean
+        length no larger share than its own part of the limit.
+        """
+        quantities = "truncated_share", "completion_length_max", "completion_length"
+        cut, longest, mean = map(self._logged, quantities)
         limit = self.setting("max_completion_length")
         if cut:
             return not cut.resolution and not cut.value_T.any()  # a rounded 0 may be a few
-        return longest is not None and limit is not None and longest.high < float(limit)
+        most = mean.late / _FEW_CUT if mean else math.inf
+        return limit is not None and (longest.high if longest else most) < float(limit)
 
     @cached_property
     def trend(self) -> float:
@@ -942,7 +948,7 @@ def rare_event_factors(event_T: Flags, usual: float) -> Float:
 # Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the
 # whole move that makes its first row.
 _SCATTERS, _OF_SPIKES, _PART = 2.0, 4.0, 0.5
-# The part of a move by which its first row stands apart from where it went.
+# The part of a move, or of its first row, by which that stands apart from where the move went.
 _APART = 0.15
 _FEWEST_BEFORE, _NEAR = 2, 4
 
@@ -971,9 +977,10 @@ WATCHED = (
 )
 
 
-def moved(name: str, step: int, before: float, after: float) -> Sign:
-    """Return the sign of a signal that goes by its own name."""
-    return Sign(name, step, before, after, f"{name} {arrow(before, after)}")
+def moved(name: str, step: int, before: float, after: float, *, there: float | None = None) -> Sign:
+    """Return the sign of a signal that goes by its own name; `there`: in its first row."""
+    levels = levels_of(before, after if there is None else there, after)
+    return Sign(name, step, before, after, f"{name} {arrow(*levels)}")
 
 
 def reach_of(evidence: Evidence) -> int:
@@ -1119,15 +1126,21 @@ def _first(moved_T: Float, usual: float, near: int) -> int:
 
 
 def _move_in_words(watched: Watched, first: float, there: float, last: float) -> str:
-    """The move in words: before, at its first row where that stands apart from the level since,
-    and that level.
-    """
-    apart = abs(last - there) > _APART * abs(there - first)
+    """The levels of a move in words."""
+    levels = levels_of(first, there, last)
     if watched.quantity in ("truncated_share", "dead_group_share"):
-        if apart:
-            return f"{watched.name} {arrow_of_shares(first, there, last)}"
+        if len(levels) > 2:
+            return f"{watched.name} {arrow_of_shares(*levels)}"
         return f"{percent(last)} {watched.name} (was {percent(first)})"
-    return f"{watched.name} {arrow(first, *([there] if apart else []), last)}"
+    return f"{watched.name} {arrow(*levels)}"
+
+
+def levels_of(before: float, there: float, after: float) -> tuple[float, ...]:
+    """Return the levels of a move: before, at its first row where that stands apart from the level
+    since, and that level.
+    """
+    apart = abs(after - there) > _APART * min(abs(there - before), abs(there))
+    return (before, there, after) if apart else (before, after)
 
 
 def _at_limit(evidence: Evidence, sign: Sign) -> Sign:

@@ -13,6 +13,7 @@ mean rises. What the policy did of itself is not judged here.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -658,6 +659,8 @@ ADVICE = "run the reward function by hand on completions of this step"
 PASSES = "give the reward function a wrong completion, because it may pass everything"
 # Rows of nothing but 0 that are a failure of a run that goes on, and no slow start.
 _MANY_ZEROS = 20
+# Rewards of 1 that are no luck, and prompts as well as rollouts of a prompt where they are unknown.
+_BY_LUCK, _USUAL_SIZE = 5, 16
 # Scatters of a row that a reward leaps by where everything is passed at once.
 _LEAP = 8.0
 # Rows of exactly 0 that are no accident, the rows on which the level around them rests, and the
@@ -693,7 +696,7 @@ def broken_verifier(evidence: Evidence) -> Finding:
         )
     if evidence.relative:
         return not_logged(evidence.relative, LOG_RELATIVE)
-    nothing = _nothing(reward, ended=evidence.ended)
+    nothing = _nothing(evidence, reward)
     if nothing:
         return nothing
     for name, signal in [("reward", reward), *evidence.functions.items()]:
@@ -707,8 +710,10 @@ def broken_verifier(evidence: Evidence) -> Finding:
     return no_sign("No sign of a problem: no jump of the reward points to a verifier.")
 
 
-def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:
-    """Report a reward that was never above 0, or only in a few of its first rows."""
+def _nothing(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
+    """Report a reward that was never above 0, or only in a few of its first rows; where so many
+    earned there that luck does not explain it, what they solved is not too hard.
+    """
     value = reward.value_T
     zero = value == 0
     row = row_after(~zero)
@@ -719,7 +724,8 @@ def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:
         if row == 0
         else f"in all {len(value) - row} rows from step {reward.step_at(row):,} on"
     )
-    status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
+    late = evidence.ended or len(value) - row >= _MANY_ZEROS
+    status = Status.CRITICAL if late else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
     message, fact = (
         f"the reward is 0{bound} {where}, so no completion earns reward",
@@ -729,7 +735,9 @@ def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:
         return Finding(status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
     sign = moved("reward", reward.step_at(row), before, 0.0)
-    return by_sign(status, message, sign, 0.0, fact)
+    sizes = map(evidence.setting, ("prompts_per_step", "group_size"))
+    earned = row * before * math.prod(size or _USUAL_SIZE for size in sizes)
+    return by_sign(status, message, sign, 0.0, *([fact] if earned < _BY_LUCK else []))
 
 
 def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None:

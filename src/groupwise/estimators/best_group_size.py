@@ -33,10 +33,7 @@ _STEPS_A_DOUBLING = 16
 _LARGEST = 2_000_000
 _DRAWS = 2000
 _AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
-# Excess above which no single size is named, and how many times as far as its interval Vp counts
-# below its estimate: at a run's start, where Vp is 0 and T is R, 4 costs a third more than the best
-# size, and 3 % of 48 x 120 draws named it by .25 and 1, none by these.
-_SURE, _FAR = 0.15, 1.5
+_SURE = 0.15  # excess above which no single size is named
 _DRAWN = QUANTITIES.index("gradient_norm2") + 1
 _SIMULATED = tuple(table_rows("estimators/price_of_group_size.tsv"))
 
@@ -257,10 +254,10 @@ def plan_from_components(
     r"""Safe group size and number of prompts from estimated components, with what their
     uncertainty does to the price of the size in use.
 
-    Vp counts from below its estimate, half as far again as its interval reaches, to $R/2 - |g|^2$.
-    The price's interval is the hull of two: prompts are drawn anew (bootstrap of the jackknife's
-    pseudo-values), and left out one by one (their price's pseudo-values, corrected for skewness);
-    its upper part is up to half as long again for what a sample may hide.
+    Vp counts from the lower end of its interval to $R/2 - |g|^2$. The price's interval is the hull
+    of two: prompts are drawn anew (bootstrap of the jackknife's pseudo-values), and left out one by
+    one (their price's pseudo-values, corrected for skewness); its upper part is up to half as long
+    again for what a sample may hide.
 
     Args:
         components: as estimated.
@@ -288,11 +285,11 @@ def plan_from_components(
                 f"expected T and R above zero, got a value that {components.prompts:,} prompts "
                 "cannot separate from zero: measure more prompts"
             )
-    norm2, vp = components.gradient_norm2, components.vp.interval
+    norm2 = components.gradient_norm2
     return _plan(
         _PlanQuestion(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
-            max(vp.value - _FAR * (vp.value - vp.low), 0.0),
+            max(components.vp.interval.low, 0.0),
             budget,
             present,
             norm2.interval,
@@ -394,6 +391,8 @@ def _sizes(budget: Budget, present: int | None) -> Sizes:
 def _plan(question: _PlanQuestion) -> GroupSizePlan:
     """The plan from the components, and draws of them where there are any."""
     budget = question.budget
+    if not isinstance(budget, Budget):
+        raise InvalidArgumentError(f"expected a budget, got {budget!r:.60}: write Budget(64)")
     size = _sizes(budget, question.present)
     _, t, r, norm2 = question.values.tolist()
     error = error_of(question.values[:3], size, budget)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from groupwise.arrays import Columns, Float, Places, floats, mean_ranks, of_numbers
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -75,9 +75,6 @@ _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 # Chosen on 80 worlds; what they do in 80 others and in named ones: lab/docs/theory/gradient.md
 _PER_VARIANCE, _POWER, _MOST_VARIANCE = 30.0, 0.2, 5.0
 _PERHAPS_HEAVY_TAILS, _PER_UNIT, _MOST, _FEWEST_VARYING = 4.0, 1.6, 3.0, 8
-# Prompts; draws of signs; the cosine that all above it count as, or a few copies would do: of 64
-# prompts drawn from 200 in 7 % of cases, from 500 in none
-_MOST_COMPARED, _CHANCES, _SAME = 512, 21, 0.93
 _DIFFERENT = "prompts without near-duplicates"
 _LIKE = 1.25  # times, below which scores are told to be of like length
 
@@ -130,7 +127,7 @@ def different_prompts(cluster_P: Places | None) -> Tested:
         )
     size_B, prompts = np.bincount(cluster_P), len(cluster_P)
     independent = prompts**2 / (size_B @ size_B)
-    differ = f"{len(size_B):,} of {prompts:,} prompts differ in more than numbers, names or wording"
+    differ = f"{len(size_B):,} of {prompts:,} prompts differ in more than numbers and names"
     if 2 * independent > prompts:
         return HOLDS, f"{differ}."
     return VIOLATED, (
@@ -241,8 +238,9 @@ class Unseen:
 
     @property
     def kurtosis(self) -> float:
-        """Fourth moment of rewards in their groups over squared variance: 0 for rewards of 0 and 1,
-        which have no tail, nan where too few groups differ to tell.
+        """Fourth moment of rewards over squared variance, were the spread of the groups' variances
+        that of samples of one law: 0 for rewards of 0 and 1, which have no tail, nan where too few
+        groups differ to tell.
         """
         variance_P = self.moment_P["reward_variance"]
         differ_P = variance_P > 0
@@ -274,7 +272,8 @@ def scores_of_like_length(sample: Unseen) -> Tested:
 def rewards_of_light_tails(sample: Unseen) -> Tested:
     """Whether few rewards hold most of the variance of the groups that have any."""
     kurtosis = sample.kurtosis
-    measured = f"the fourth moment of rewards within groups is {kurtosis:.2g} squared variances"
+    spread = math.sqrt(max(kurtosis - 1, 0.0) / sample.size)
+    measured = f"the variances of groups have a spread of {spread:.2g} times their mean"
     if math.isnan(kurtosis):
         return (
             UNKNOWN,
@@ -285,9 +284,9 @@ def rewards_of_light_tails(sample: Unseen) -> Tested:
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         return HOLDS, f"No sign of a heavy tail of the rewards: {measured}."
     return UNKNOWN, (
-        f"The rewards may have heavier tails than the sample shows ({measured}; a normal "
-        "distribution has 3). The upper halves of the intervals of Vp, T and R are up to three "
-        "times as long for this reason. Bound the reward, or measure more prompts."
+        f"Rewards may have heavier tails than the sample shows, or a few prompts much larger ones: "
+        f"{measured}. The upper halves of the intervals of Vp, T and R are up to three times as "
+        "long for this reason. Measure more prompts."
     )
 
 
@@ -619,8 +618,10 @@ def components(
         )
     text_P = None
     if text_N is not None:
+        if not all(isinstance(text, str) for text in text_N):
+            raise InvalidArgumentError("expected texts in text_N: give that of each prompt")
         groups = usable_groups(prompt_N, floats(reward_N), len(text_N), "text_N")
-        text_P = groups.sorted(np.array(text_N, dtype=object))[groups.start_P].tolist()
+        text_P = groups.sorted(np.array([*text_N], dtype=object))[groups.start_P].tolist()
     return components_of_moments(moments, text_P=text_P, level=level)
 
 
@@ -634,39 +635,9 @@ def components_of_moments(
         int(moments.size_P.sum()),
         moments.left_out,
         moments.zero_mean,
-        near_duplicates(moments.gradient_PD, None if text_P is None else templates(text_P)),
+        None if text_P is None else templates(text_P),
     )
     return components_of_pseudo_values(pseudo_values(moments), sample, level=level)
-
-
-def near_duplicates(
-    gradient_PD: NDArray[np.floating] | None, template_P: Places | None
-) -> Places | None:
-    """Number prompts by template, and those that the nearest gradient of another template links,
-    if the nearest have directions nearer than by chance: than with new signs of all parts but that
-    along the main axis.
-    """
-    if gradient_PD is None or len(gradient_PD) > _MOST_COMPARED:
-        return template_P
-    length_P = np.linalg.norm(gradient_PD, axis=1)
-    if np.count_nonzero(length_P) < _FEWEST_NEIGHBOURS:
-        return template_P
-    number_P = np.arange(len(length_P)) if template_P is None else template_P
-    same_PP = number_P[:, None] == number_P
-    unit_PD = gradient_PD / np.maximum(length_P, 1 / LARGEST)[:, None]
-    axis_PK, spread_K, _ = np.linalg.svd(unit_PD, full_matrices=False)
-    sign_TPK = np.random.default_rng(0).choice([-1, 1], (_CHANCES, *axis_PK.shape))
-    sign_TPK[0] = sign_TPK[:, :, 0] = 1  # the first are the directions themselves
-    unit_TPK = axis_PK * spread_K * sign_TPK
-    cosine_TPP = unit_TPK @ unit_TPK.swapaxes(1, 2) - 2 * same_PP
-    nearest_TP = cosine_TPP.max(axis=2)
-    nearness, *chance = np.arctanh(np.clip(nearest_TP, -_SAME, _SAME)).mean(axis=1)
-    if nearness <= np.mean(chance) + ALARM * np.std(chance):
-        return template_P
-    from scipy.sparse.csgraph import connected_components
-
-    link_PP = cosine_TPP[0] >= np.maximum(nearest_TP[0, :, None], 1 / LARGEST)
-    return np.asarray(connected_components(link_PP | same_PP, directed=False)[1])
 
 
 def components_of_pseudo_values(
@@ -682,7 +653,12 @@ def components_of_pseudo_values(
     """
     refuse_extremes(pseudo_PC)
     unseen = Unseen(pseudo_PC, sample.cluster_P, sample.rollouts)
-    block_BC, prompts = independent_rows(unseen), unseen.prompts
+    prompts = unseen.prompts
+    if prompts < 2:
+        raise InsufficientDataError(
+            "expected at least two prompts that differ, got one text: measure other prompts"
+        )
+    block_BC = independent_rows(unseen)
     blocks = len(block_BC)
     covariance_CC = np.full((len(QUANTITIES),) * 2, np.nan)
     if blocks > 2:

@@ -261,10 +261,7 @@ def _notes(observations: Observations, fits: Sequence[LawFit]) -> Iterator[str]:
     neighbour = best.noise.best_shape.neighbour
     if neighbour >= 0.3:
         hidden = "; an exponential smoother would have the same effect" if neighbour > 0.85 else ""
-        yield (
-            f"neighbouring residuals correlate by {neighbour:.2f}, and the intervals are wider for "
-            f"it{hidden}"
-        )
+        yield f"the intervals are wider because neighbouring residuals correlate{hidden}"
     rivals = [law_name(fit.law.name) for fit in fits[1:] if fit.aicc - best.aicc < NO_EVIDENCE]
     if rivals:
         verb = "fits" if len(rivals) == 1 else "fit"

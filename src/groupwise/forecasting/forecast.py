@@ -345,6 +345,10 @@ def forecast(
     if not (np.abs(ahead) <= LARGEST_VALUE).all():
         raise InvalidArgumentError("the times of a forecast have to be finite numbers")
     check_at_least(1, rows=rows)
+    if bounds is not None and (np.shape(bounds) != (2,) or not np.diff(floats(bounds)) > 0):
+        raise InvalidArgumentError(
+            f"expected a lower and a higher bound, got {bounds!r:.60}: a share has (0, 1)"
+        )
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if ahead.min() < seen.origin:
         raise InvalidArgumentError(
@@ -375,8 +379,9 @@ def forecast(
     message = (
         f"no public run was forecast from only {rows_seen} rows: the bands may be too narrow"
         if status == "short"
-        else f"the upper ends are as far away as in public runs after {rows_seen} rows, and both "
-        "ends at least as far as for a mean that drifts like these rows"
+        else f"the upper end is as far away as in public runs after {rows_seen} rows, and both are "
+        "at least as far as for a mean that drifts like these rows: a rise or fall that no row "
+        "shows yet is in neither"
     )
     return Forecast(
         status=status,

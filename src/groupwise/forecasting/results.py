@@ -139,7 +139,7 @@ class FitOutcome(Enum):
     )
     EMPTY = (
         "not_identifiable",
-        "not identifiable yet: the {law} fits best, but it explains hardly any change",
+        "not identifiable yet: the {law} explains hardly any change",
     )
     SLOW_NOISE = (
         "not_identifiable",
@@ -150,7 +150,7 @@ class FitOutcome(Enum):
     )
     OPEN = (
         "not_identifiable",
-        "not identifiable yet: the {law} fits best, but the data leave {names} too uncertain",
+        "not identifiable yet: with the {law} the data leave {names} too uncertain",
     )
 
     def __init__(self, status: FitStatus, sentence: str) -> None:

@@ -52,7 +52,7 @@ _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
 _LEARNING = {  # where the word itself does not say it
     Learning.LEARNING: "rising",
-    Learning.AT_TOP: "at its maximum",
+    Learning.AT_TOP: "near its top",
     Learning.RECOVERED: "fell and recovered",
 }
 # Without a row for so long, and for so many times its usual pace, a run that nobody holds has

@@ -119,7 +119,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.line(ahead(fitted, judged))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
-    if outlook.result.status == "short":
+    if outlook.result.status != "still":
         out.notes((outlook.result.message,))
 
 

@@ -133,7 +133,7 @@ def metric_series(
         healthy="up" if rewarding else "any",
         bounds=(0.0, 1.0) if share else None,
         resolution=resolution,
-        rate_T=_throughout(rows, "learning_rate"),
+        rate_T=_throughout(rows, "learning_rate", gaps=1),
         ends=_ends(record) if quantity == "reward" else (0.0, 1.0),
     )
 
@@ -220,11 +220,17 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     return float(both["count"].median())  # type: ignore[arg-type]
 
 
-def _throughout(rows: pl.DataFrame, name: str) -> Float | None:
-    """Return a column, or None where it is not known throughout."""
-    if not len(rows) or name not in rows.columns or rows[name].null_count():
+def _throughout(rows: pl.DataFrame, name: str, *, gaps: int = 0) -> Float | None:
+    """Return a column, or None where it is not known throughout, but for so many rows between
+    others, as of what is logged by turns.
+    """
+    if not len(rows) or name not in rows.columns:
         return None
-    return rows[name].to_numpy().astype(float)
+    values = rows[name]
+    if gaps:
+        every = values.forward_fill(gaps).backward_fill(gaps)
+        values = values.interpolate().fill_null(every) if not every.null_count() else values
+    return None if values.null_count() else values.to_numpy().astype(float)
 
 
 def _sampling_variance(

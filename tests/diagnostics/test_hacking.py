@@ -838,6 +838,6 @@ def test_a_held_out_reward_of_few_rows_is_told_as_such(rows: int, logged: bool |
     finding = finding_of(reward=0.5 + noise(), held_out=held)
     assert (finding.status is Status.NOT_LOGGED) is (logged is not None)
     if logged:
-        says("diagnostics/hacking/3", finding.log, rows=f"{np.isfinite(held).sum()}:")
+        says("diagnostics/hacking/3", finding.log, rows=f"has {np.isfinite(held).sum()}")
     elif logged is False:
         assert "prompts during training" in finding.log

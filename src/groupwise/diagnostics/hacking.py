@@ -121,8 +121,8 @@ def reward_hacking(evidence: Evidence) -> Finding:
         return not_logged(
             f"the log has fewer than {FEWEST_PAIRS} rows of a held-out or true reward, so a rise "
             "of the reward cannot be separated from reward hacking",
-            f"more rows of {held_out.name}, which has {len(held_out)}: {FEWEST_PAIRS} beside the "
-            "reward are needed"
+            f"at least {FEWEST_PAIRS} rows of {held_out.name} beside the reward; it has "
+            f"{len(held_out)}"
             if held_out
             else LOG,
         )

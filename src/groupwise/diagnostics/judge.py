@@ -557,8 +557,12 @@ def reward_heights(evidence: Evidence, *, cells: int = _CELLS) -> tuple[float | 
 
 
 def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
-    """What to do, less what is needless."""
-    actions = actions_of(advice.keys, evidence.record.config, advice.step)
+    """What to do, less what is needless; a rate is a part of the highest from the checkpoint on."""
+    config, rate = evidence.record.config, evidence.quantity("learning_rate")
+    highest = rate.value_T[rate.at(advice.step) :].max(initial=0.0) if rate and advice.step else 0.0
+    if highest > 0:
+        config = config.with_settings({"learning_rate": float(highest)}, "the rate from there on")
+    actions = actions_of(advice.keys, config, advice.step)
     return tuple(action for action in actions if action.kind not in evidence.needless)
 
 

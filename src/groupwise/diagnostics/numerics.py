@@ -202,8 +202,8 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
     # A reward is one of every update that measures completions; whether it was NaN there or is
     # missing no log tells.
     updated = np.any([np.isfinite(values[name]) for name in updates or rewards], axis=0)
-    if lengths := _columns(evidence, "completion_length"):
-        updated &= np.any([*map(np.isfinite, map(evidence.record.values, lengths))], axis=0)
+    if length := evidence.quantity("completion_length"):
+        updated &= np.isin(evidence.record.steps["step"], length.step_T)
     for name, value in values.items():
         infinite = np.isinf(value)
         gaps = updated & ~np.isfinite(value) if name in rewards else infinite

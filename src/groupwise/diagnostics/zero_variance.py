@@ -45,7 +45,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.intervals import Interval, percent
-from groupwise.series.metric import GroupSeries, all_from, zero_variance_outlook
+from groupwise.series.metric import all_from, zero_variance_outlook
 from groupwise.wording import count, short
 
 NAME = "zero_variance"
@@ -91,7 +91,7 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             log = f"more groups, at least {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "at least two completions of each prompt"
-        if silent := _rows_all_wrong(evidence) or _silent_rows(evidence):
+        if silent := _silent_rows(evidence):
             return silent
         least = "" if equal else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
@@ -346,40 +346,32 @@ def _all_wrong(evidence: Evidence, equal: NoisyMetric, room: Float) -> Finding |
     return Finding(Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
 
-def _rows_all_wrong(evidence: Evidence) -> Finding | None:
-    """Report a reward of 0 in most rows, where every group of them is all wrong."""
-    reward = evidence.reward
-    if reward is None or evidence.rewards_differ or reward.low < 0 or len(reward) < FEWEST_ROWS:
-        return None
-    zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning.gained
-    if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:
-        return None
-    message = (
-        f"every rollout is wrong in {zero} of {count(len(reward), 'row')}: there is no gradient"
-    )
-    facts = (Fact.GROUPS_ALL_WRONG,)
-    return Finding(Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
-
-
 def _silent_rows(evidence: Evidence) -> Finding | None:
-    """Report rows in which no reward, or else no advantage, differs: all of their groups have zero
-    variance. Where all of them earn one number, which is no top, the policy has one answer.
+    """Report rows whose groups all have zero variance: all wrong by a reward of 0, else by a spread
+    of exactly 0 of rewards, or of advantages. Where they earn one number, which is no top, the
+    policy has one answer.
     """
     reward, spread = evidence.reward, evidence.groups.spread
-    ends = filter(None, map(evidence.quantity, ("advantage_max", "advantage_min")))
-    tracks: list[GroupSeries | NoisyMetric] = [spread] if spread.known else [*ends]
-    if reward is None or {len(track.step_T) for track in tracks} != {len(reward)}:
+    if reward is None or len(reward) < FEWEST_ROWS:
+        return None
+    rows, zero = count(len(reward), "row"), int(reward.is_zero.sum())
+    earns = evidence.rewards_differ or reward.low < 0 or progress_of(evidence).learning.gained
+    if not earns and zero > _MOSTLY_DEAD * len(reward) and reward.level_from(0) <= STARVED:
+        message = f"every rollout is wrong in {zero} of {rows}: there is no gradient"
+        facts = (Fact.GROUPS_ALL_WRONG,)
+        return Finding(Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
+    ends = map(evidence.quantity, ("advantage_max", "advantage_min"))
+    tracks = [spread] if spread.known else [*filter(None, ends)]
+    if {len(track.step_T) for track in tracks} != {len(reward)}:
         return None
     silent = np.all([track.is_zero for track in tracks], axis=0)
-    number, share = int(silent.sum()), float(silent.mean())
+    share = float(silent.mean())
     if share <= STARVED:
         return None
     message = (
-        f"no reward differs within its group in {number} of {count(len(reward), 'row')}: these "
-        "give no gradient"
+        f"no reward differs within its group in {silent.sum()} of {rows}: these give no gradient"
     )
-    same = share > _MOSTLY_DEAD and not np.ptp(reward.value_T[silent])
-    if not same or at_a_ceiling(evidence):
+    if share <= _MOSTLY_DEAD or np.ptp(reward.value_T[silent]) or at_a_ceiling(evidence):
         return Finding(Status.INFO, message)
     step = reward.step_at(int(silent.argmax()))
     sign = Sign("reward", step, None, share, "rewards are all equal")

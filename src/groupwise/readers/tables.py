@@ -601,7 +601,12 @@ def _read_object(seen: Peek, request: Request, whole: JsonView) -> RunRecord:
 
 def _runs_in(whole: JsonView) -> list[JsonObject]:
     """Return the runs that an object lists or names."""
-    listed = [run for value in whole.values() if _is_list_of_runs(value) for run in value]
+    listed = [
+        run
+        for value in whole.values()
+        if _is_rows(value) and any(map(_inner_logs, value)) and not any(map(_has_step, value))
+        for run in value
+    ]
     return listed or _runs_by_name(whole)
 
 
@@ -788,11 +793,6 @@ def _inner_logs(run: JsonView) -> bool:
         for value in run.values()
         if isinstance(value, list) and len(value) > 1 and not _points(value)
     )
-
-
-def _is_list_of_runs(value: Any) -> bool:
-    """Return whether a value is a list of runs, each with its own log."""
-    return _is_rows(value) and any(map(_inner_logs, value)) and not any(map(_has_step, value))
 
 
 def _runs_by_name(whole: JsonView) -> list[JsonObject]:

@@ -575,7 +575,7 @@ def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:
 def test_what_the_settings_have_already_is_not_advised(updates: float | None, fewer: bool) -> None:
     """One update of a generation cannot be fewer."""
     given = evidence()
-    settings = {"updates_per_step": updates} if updates else {}
+    settings = {"refresh_interval": updates} if updates else {}
     record = replace(given.record, config=given.record.config.with_settings(settings, "--set"))
     look = Look(Evidence(record), {}, progress_of(given))
     advice = look.advice(cause_of(LIKELY, "instability"), LOST, 20, 20)

@@ -570,7 +570,7 @@ class Evidence:
     @cached_property
     def needless(self) -> list[str]:
         """Kinds of actions that would change nothing."""
-        once = self.setting("updates_per_step") == 1
+        once = self.setting("refresh_interval") == 1
         return ["mask"] * self.never_cut + ["updates"] * once
 
     @cached_property

@@ -636,7 +636,7 @@ def _of_norm(evidence: Evidence, norm: NoisyMetric) -> Finding | None:
     else:
         return None
     words = f"gradient norm {short(whole)}"
-    message = f"{words} from the first row on{more}; healthy runs have 0.01 to 13."
+    message = f"{words} from the first row on{more}; most healthy runs have 0.1 to 2."
     sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
     return by_sign(Status.WARNING, message, sign, limit, fact)
 

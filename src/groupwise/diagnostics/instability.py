@@ -76,6 +76,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.verifier import UNPAID, WANTED, weights_of
 from groupwise.files import table_rows
+from groupwise.intervals import percent
 from groupwise.wording import clean, count, short
 
 NAME = "instability"
@@ -440,7 +441,8 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     words = f"length {arrow(*levels_of(before, float(value[onset]), end))}"
-    message = f"{words} tokens since step {step:,}; half of the groups or steps give no gradient"
+    dead = f"{percent(silent[-1])} of {'steps' if alike is None else 'groups'} give no gradient"
+    message = f"{words} tokens since step {step:,}; {dead}"
     sign = Sign("completion_length", step, before, end, words)
     advice = "read the completions: very short ones may still earn a reward"
     return Finding(

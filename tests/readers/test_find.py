@@ -483,3 +483,30 @@ def test_a_run_that_is_written_in_two_formats_is_one_run(tmp_path: Path) -> None
     write(1)
     with pytest.raises(UnreadableRunError, match=r"which holds 2 \(progress.csv, result.json\)"):
         run_record(tmp_path)
+
+
+def test_a_copy_that_lacks_the_reward_or_the_last_rows_takes_no_log_away(tmp_path: Path) -> None:
+    values = np.random.default_rng(3).random((60, 2)).round(6).tolist()
+    lines = [f"{at},{reward},{kl}" for at, (reward, kl) in enumerate(values)]
+    (tmp_path / "train.csv").write_text("\n".join(["step,reward,kl", *lines]) + "\n")
+    names = ("rewards/a", "kl")
+    rows = [{"step": at} | dict(zip(names, row, strict=True)) for at, row in enumerate(values)]
+    (tmp_path / "zz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert len(run_record(tmp_path).steps) == 60  # zz has no total reward
+    rows = [{"step": at, "reward": row[0], "kl": row[1]} for at, row in enumerate(values[:30])]
+    (tmp_path / "zz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [path.name for path in runs_below(tmp_path)] == ["train.csv", "zz.jsonl"]
+
+
+def test_an_empty_log_below_and_names_like_those_of_evaluations_take_no_run_away(
+    tmp_path: Path,
+) -> None:
+    good = tmp_path / "good"
+    log(good / "log.jsonl")
+    (good / "run2").mkdir()
+    (good / "run2" / "log.jsonl").touch()
+    assert runs_below(tmp_path) == [good]
+    sweep = tmp_path / "sweep"
+    for name in ("log.jsonl", "eval_lr1/log.jsonl", "eval_lr2/log.jsonl"):
+        log(sweep / name)
+    assert len(runs_below(sweep)) == 3

@@ -564,7 +564,10 @@ class Evidence:
         limit = self.setting("max_completion_length")
         if cut:
             return not cut.resolution and not cut.value_T.any()  # a rounded 0 may be a few
-        most = mean.late / _FEW_CUT if mean else math.inf
+        most = math.inf
+        if mean:
+            later = mean.value_T[len(mean) // 2 :]
+            most = float(moving_mean(later, min(mean.tenth, len(later))).max()) / _FEW_CUT
         return limit is not None and (longest.high if longest else most) < float(limit)
 
     @cached_property
@@ -1073,9 +1076,7 @@ def sign_of(
     near = just_before(signal, row)
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
-    less, more = sorted((near, last))
-    small = more < (less + watched.least if watched.share else less * watched.least)
-    if watched.spike or small or (last - near) * peak <= 0:
+    if watched.spike or (last - near) * peak <= 0:
         near = first  # of a row that leaps, or a move that began before the reach
     return Sign(
         watched.quantity,
@@ -1147,7 +1148,7 @@ def levels_of(before: float, there: float, after: float) -> tuple[float, ...]:
     since, and that level.
     """
     apart = abs(after - there) > _APART * min(abs(there - before), abs(there))
-    return (before, there, after) if apart else (before, after)
+    return (before, there, after) if apart and short(there) != short(before) else (before, after)
 
 
 def _at_limit(evidence: Evidence, sign: Sign) -> Sign:

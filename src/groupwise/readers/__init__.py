@@ -65,6 +65,7 @@ _CHECKPOINTS = vocabulary("checkpoint")
 _MOST_FILES = 200
 _EITHER = vocabulary("of_either")
 _PRINTS, _BESIDE = vocabulary("reader_of_prints"), vocabulary("reader_beside_a_table")
+_TAIL = 1 << 15  # bytes of a log that hold its last lines
 _NAME, _DECIMALS = re.compile(r"[A-Za-z_][\w/.@-]{2,80}"), re.compile(r"\d\.\d{3,20}")
 _KEY = re.compile(r'"([\w/.@-]{2,80})":')
 _AIM = (
@@ -529,6 +530,20 @@ def _ends(names: Iterable[str]) -> set[str]:
     return {name.rpartition("/")[2] for name in names}
 
 
+def _quantities(names: Iterable[str]) -> set[str]:
+    """Return the quantities that names are known for."""
+    return {*map(quantity_named, names)} - {""}
+
+
+def _decimals(log: Path) -> set[str]:
+    """Return the decimals of a log's first and last lines."""
+    seen = peek(log)
+    with log.open("rb") as file:
+        file.seek(max(0, seen.size - _TAIL))
+        last = file.read(_TAIL).decode(errors="replace").splitlines()[-3:]
+    return {*_DECIMALS.findall("\n".join([*first_lines(seen, 20), *last]))}
+
+
 def own_logs(logs: Sequence[Path]) -> list[Path]:
     """Return logs of one folder but for rollouts beside a log, for what the run of a table wrote
     beside it, where most names of the tables' first lines stand, for tables that share no
@@ -543,24 +558,24 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
         for log in logs
         if log not in prints
     }
-    numbers = {log: {*_DECIMALS.findall("".join(first_lines(peek(log), 20)))} for log in heads}
-    parts = list[Path]()
+    numbers, parts = {log: _decimals(log) for log in heads}, list[Path]()
     for log, other in islice(permutations(heads, 2), _MOST_FILES):
         less, more = numbers[log], numbers[other]
         within = less < more or (less == more and log.name < other.name)
-        if within and len(less) > 2 and log.suffix != other.suffix:
+        covered = _quantities(heads[log]) <= _quantities(heads[other])
+        if within and covered and len(less) > 2 and log.suffix != other.suffix:
             parts.append(log)
     own = {log: names for log, names in heads.items() if log not in parts}
     keys = _ends(name for names in own.values() for name in names)
+    rewarded = [log for log, names in own.items() if "reward" in _quantities(names)]
     parts += [
         log
         for log in prints
-        if 2 * len(keys & _ends(_NAME.findall(peek(log).text))) > max(len(keys), 3)
+        if rewarded and 2 * len(keys & _ends(_NAME.findall(peek(log).text))) > max(len(keys), 3)
     ]
-    rewarded = [log for log, names in own.items() if "reward" in map(quantity_named, names)]
     if len(rewarded) == 1:
         shared = own[rewarded[0]]
-        parts += [log for log, names in own.items() if not any(map(quantity_named, names & shared))]
+        parts += [log for log, names in own.items() if not _quantities(names & shared)]
     return [log for log in logs if log not in parts]
 
 
@@ -568,16 +583,18 @@ def is_attempt(run: Path, log: Path) -> bool:
     """Return whether a run below a log is another one: in the same format, with its reward and
     more of its quantities, and no copy.
     """
-    if best_reader(run) not in (None, best_reader(log)):
-        return False
-    below, above = (
-        peek(max(logs_in(path), key=os.path.getsize) if path.is_dir() else path)
-        for path in (run, log)
-    )
-    shared, others = ({*map(quantity_named, _NAME.findall(seen.text))} for seen in (below, above))
-    copied = below.text[: len(above.text)] == above.text[: len(below.text)]
-    alike = best_reader(below.path) is best_reader(above.path)
-    return alike and {"", "reward"} < shared & others and not copied
+    with suppress(GroupwiseError):  # empty so far
+        if best_reader(run) not in (None, best_reader(log)):
+            return False
+        below, above = (
+            peek(max(logs_in(path), key=os.path.getsize) if path.is_dir() else path)
+            for path in (run, log)
+        )
+        shared, others = (_quantities(_NAME.findall(seen.text)) for seen in (below, above))
+        copied = below.text[: len(above.text)] == above.text[: len(below.text)]
+        alike = best_reader(below.path) is best_reader(above.path)
+        return alike and {"reward"} < shared & others and not copied
+    return False
 
 
 def named_as_log(name: str) -> bool:

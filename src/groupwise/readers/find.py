@@ -55,10 +55,9 @@ def _runs_below(
     logs = [file for file in files if is_log(file)]
     others = {*files} - {*logs}
     logs = [folder] if reader and not beside_rollouts else own_logs(logs)
-    if len(logs) == 1:
-        runs, beside = [run for run in runs if not is_beside(run, folder)], []
-        if len(runs) < 2 or logs == [folder]:
-            runs = [run for run in runs if is_attempt(run, logs[0])]
+    if len(logs) == 1 and (len(runs) < 2 or logs == [folder]):
+        beside = []
+        runs = [run for run in runs if not is_beside(run, folder) and is_attempt(run, logs[0])]
         if not runs:
             return logs if beside_rollouts else [folder]
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over

@@ -168,6 +168,17 @@ def test_what_many_batches_come_to_is_the_truth_also_where_prompts_are_copies(
     assert many[:3] == pytest.approx((exact.vp, exact.t, exact.r), rel=0.1)
 
 
+def refused(
+    printed: Callable[..., str], capsys: pytest.CaptureFixture[str], *given: str
+) -> tuple[list[str], list[str]]:
+    """The lines of both outputs of a study that ends with 2."""
+    with pytest.raises(SystemExit) as ended:
+        printed("strange", *given)
+    assert ended.value.code == 2
+    out, err = capsys.readouterr()
+    return out.splitlines(), err.splitlines()
+
+
 @pytest.mark.parametrize(
     "place",
     ["none.py:draw", "draw", "own.py:SLOPE", "own.py:fails", "own.py:late", "own.py:torn"],
@@ -185,10 +196,8 @@ def test_what_is_no_function_of_a_file_is_refused_in_one_line(
         "\ndef late(rng):\n    return draw(rng) if rng.random() > .5 else fails(rng)\n"
         "\ndef torn(rng):\n    return draw(rng)[0], 1, 2\n"
     )
-    with pytest.raises(SystemExit) as ended:
-        printed("strange", "--world", place, "--processes", "1", "--replicates", "4")
-    assert ended.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
+    given = ("--world", place, "--processes", "1", "--replicates", "4")
+    _, [line] = refused(printed, capsys, *given)
     said = f"expected FILE.py:NAME of a function of a generator, got {place!r} ("
     if place == "own.py:torn":  # a function whose batch is none
         said = "own.py:torn: expected reward_N with 1 dimension, got shape (): reshape it"
@@ -207,13 +216,10 @@ def test_a_world_that_ends_the_program_and_a_curve_with_a_hole_leave_the_others_
         OWN + "\ndef leaves(rng):\n    raise SystemExit(3)\n"
         "\ndef holed(rng):\n    return np.append(curve(rng), np.nan)\n"
     )
-    given = ("--world", "own.py:leaves", "--curve", "own.py:holed,,own.py:curve,")
-    with pytest.raises(SystemExit) as ended:
-        printed("strange", *given, "--processes", "1", "--replicates", "4")
-    assert ended.value.code == 2
-    out, err = capsys.readouterr()
-    assert [line for line in out.splitlines() if line.startswith("| own.py:curve | 0% | ")]
-    end, hole, nothing = err.splitlines()
+    places = ("--world", "own.py:leaves", "--curve", "own.py:holed,,own.py:curve,")
+    given = (*places, "--processes", "1", "--replicates", "4")
+    out, [end, hole, nothing] = refused(printed, capsys, *given)
+    assert [line for line in out if line.startswith("| own.py:curve | 0% | ")]
     assert "got 'own.py:leaves' (SystemExit(3)): name one" in end
     assert hole.startswith("own.py:holed: expected finite numbers in the rows of own.py:holed, got")
     assert nothing.startswith("expected FILE.py:NAME of a function of a generator, got '' (")
@@ -230,10 +236,7 @@ def test_a_number_that_is_none_of_the_study_is_refused_in_one_line(
     printed: Callable[..., str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with pytest.raises(SystemExit) as ended:
-        printed("strange", f"--{option}={value}")
-    assert ended.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
+    _, [line] = refused(printed, capsys, f"--{option}={value}")
     said = f"expected a whole number of at least {least} for --{option}, got {value}"
     assert line.endswith(said)
 

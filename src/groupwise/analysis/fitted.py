@@ -179,7 +179,7 @@ class Fitted:
 
     def by_law(self, law: str | None) -> FitResult:
         """The fit of one law alone, or the fit itself."""
-        if law:
+        if law is not None:
             return _fit(self.series, level=self.level, law=law)
         if self.fit is None:
             raise InsufficientDataError(self.problem)

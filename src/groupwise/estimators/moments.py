@@ -180,7 +180,7 @@ def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[
     table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
     gradient = np.empty((len(groups.size_P), score.shape[1]))
     for rows, index in _batches(groups, row_bytes=score.shape[1] * 8):
-        block = score[rows]
+        block = _take(score, rows)
         # Sums of a few rollouts lose nothing in single precision that the scores had; half
         # precision and integers are widened here.
         block = block if block.dtype in _PRECISE else block.astype(float)
@@ -330,13 +330,18 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     """Return K w, after K has been checked: finite, symmetric as far as K w rests on it, no squared
     length below zero.
 
-    Rows and columns give the same vector unless K is not symmetric, or only where no weight falls
-    on it, as between two groups with equal rewards; no estimate rests on that.
+    Once each half of the matrix is taken for the whole, so that every entry is read once: both give
+    the same vector unless K is not symmetric, or only where no weight falls on it, as between two
+    groups with equal rewards; the estimate is then that of either half.
     """
-    gram = gram if gram.dtype in _PRECISE else gram.astype(float)
-    weight = weight_N.astype(gram.dtype)
-    with np.errstate(all="ignore"):
-        product, mirrored = floats(gram @ weight), floats(weight @ gram)
+    from scipy.linalg import blas
+
+    kind = gram.dtype if gram.dtype in _PRECISE else np.dtype(np.float64)
+    half = blas.dsymv if kind == np.float64 else blas.ssymv
+    gram = np.asarray(gram, dtype=kind)
+    columns = gram if gram.flags.f_contiguous else np.ascontiguousarray(gram).T
+    weight = weight_N.astype(kind)
+    product, mirrored = (floats(half(1.0, columns, weight, lower=lower)) for lower in (1, 0))
     # A NaN or infinity anywhere in a row survives the product, even where the weight is zero.
     if not (np.isfinite(product).all() and np.isfinite(mirrored).all()):
         finite_array("gram_NN", gram, dimensions=2)
@@ -378,3 +383,11 @@ def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[Places, Places
             index = members[first : first + count]
             rows = groups.start_P[index][:, None] + np.arange(size)
             yield (rows if groups.order_N is None else groups.order_N[rows]), index
+
+
+def _take(values: NDArray[Any], rows: Places) -> NDArray[Any]:
+    """Return values[rows]; a view where the rows follow one another."""
+    first, last = int(rows[0, 0]), int(rows[-1, -1])
+    if last - first + 1 == rows.size and (np.diff(rows.ravel()) == 1).all():
+        return values[first : last + 1].reshape(*rows.shape, -1)
+    return values[rows]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
-from itertools import islice, permutations
+from itertools import chain, islice, permutations
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -38,6 +38,7 @@ from groupwise.readers.source import (
     folders_in,
     inside,
     last_beside,
+    last_lines,
     peek,
     shown,
     skipped_beside,
@@ -65,7 +66,6 @@ _CHECKPOINTS = vocabulary("checkpoint")
 _MOST_FILES = 200
 _EITHER = vocabulary("of_either")
 _PRINTS, _BESIDE = vocabulary("reader_of_prints"), vocabulary("reader_beside_a_table")
-_TAIL = 1 << 15  # bytes of a log that hold its last lines
 _NAME, _DECIMALS = re.compile(r"[A-Za-z_][\w/.@-]{2,80}"), re.compile(r"\d\.\d{3,20}")
 _KEY = re.compile(r'"([\w/.@-]{2,80})":')
 _AIM = (
@@ -537,11 +537,8 @@ def _quantities(names: Iterable[str]) -> set[str]:
 
 def _decimals(log: Path) -> set[str]:
     """Return the decimals of a log's first and last lines."""
-    seen = peek(log)
-    with log.open("rb") as file:
-        file.seek(max(0, seen.size - _TAIL))
-        last = file.read(_TAIL).decode(errors="replace").splitlines()[-3:]
-    return {*_DECIMALS.findall("\n".join([*first_lines(seen, 20), *last]))}
+    lines = [*first_lines(peek(log), 20), *last_lines(log)[-3:]]  # the last may have no end
+    return {*_DECIMALS.findall("\n".join(lines))}
 
 
 def own_logs(logs: Sequence[Path]) -> list[Path]:
@@ -558,12 +555,16 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
         for log in logs
         if log not in prints
     }
-    numbers, parts = {log: _decimals(log) for log in heads}, list[Path]()
-    for log, other in islice(permutations(heads, 2), _MOST_FILES):
+    pairs = [
+        (log, other)
+        for log, other in islice(permutations(heads, 2), _MOST_FILES)
+        if log.suffix != other.suffix and _quantities(heads[log]) <= _quantities(heads[other])
+    ]
+    numbers = {log: _decimals(log) for log in {*chain(*pairs)}}
+    parts = list[Path]()
+    for log, other in pairs:
         less, more = numbers[log], numbers[other]
-        within = less < more or (less == more and log.name < other.name)
-        covered = _quantities(heads[log]) <= _quantities(heads[other])
-        if within and covered and len(less) > 2 and log.suffix != other.suffix:
+        if len(less) > 2 and (less < more or (less == more and log.name < other.name)):
             parts.append(log)
     own = {log: names for log, names in heads.items() if log not in parts}
     keys = _ends(name for names in own.values() for name in names)

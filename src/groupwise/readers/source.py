@@ -497,16 +497,21 @@ class Tracebacks:
         return f"{raised[1]}{message}" + (f" ({self._place})" if self._place else "")
 
 
+def last_lines(path: Path) -> list[str]:
+    """Return the lines of a file's end, as it stands there; the first may be cut."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _TAIL))
+        return lines_of(file.read(_TAIL).decode(errors="replace"))
+
+
 def last_beside(log: Path | None, folder: Path) -> str:
     """Return the last traceback of the printed outputs in a folder that are not its log, with
     the name of the file; "" for none.
     """
     for path in _printed(log, folder):
         tracebacks = Tracebacks()
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - _TAIL))
-            for line in lines_of(file.read(_TAIL).decode(errors="replace")):
-                tracebacks.add(ESCAPE.sub("", line).rstrip(), 0)
+        for line in last_lines(path):
+            tracebacks.add(ESCAPE.sub("", line).rstrip(), 0)
         if quoted := tracebacks.behind.get(0):
             return f"{quoted} in {path.name}"
     return ""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from itertools import chain, dropwhile, islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -1001,8 +1002,9 @@ def _values_of(file: Path, lines: Iterable[str]) -> list[tuple[str, str, float, 
     """
     bare = _NUMBERS.fullmatch(first_lines(peek(file), 1)[0])
     head, values = [f"step{bare[1]}value\n"] if bare else [], list[tuple[str, str, float, float]]()
+    charted = cache(exported_runs)  # by the columns of a row, which are those of the row before
     for row in texts_and_numbers(chain(head, lines)):
-        runs = exported_runs([*row])
+        runs = charted((*row,))
         for run, names in (runs or {"": dict.fromkeys(row, "")}).items():
             cells = {key: row[key] for key in names if spelled(key) not in _TIMES}
             step = next((cells.pop(key) for key in row if spelled(key) in STEP_KEYS), None)

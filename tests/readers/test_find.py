@@ -489,7 +489,7 @@ def test_a_copy_that_lacks_the_reward_or_the_last_rows_takes_no_log_away(tmp_pat
     values = np.random.default_rng(3).random((60, 2)).round(6).tolist()
     lines = [f"{at},{reward},{kl}" for at, (reward, kl) in enumerate(values)]
     (tmp_path / "train.csv").write_text("\n".join(["step,reward,kl", *lines]) + "\n")
-    names = ("rewards/a", "kl")
+    names = ("m1", "kl")  # of debugging: no reward
     rows = [{"step": at} | dict(zip(names, row, strict=True)) for at, row in enumerate(values)]
     (tmp_path / "zz.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     record = run_record(tmp_path)

@@ -30,7 +30,7 @@ from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.estimators.components import components
-from groupwise.pages.screen import MOST_LINES, MOST_WORDS, WIDTH, words_in
+from groupwise.pages.screen import MOST_LINES, MOST_WORDS, WIDTH, beside_the_cause, words_in
 from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.wording import sentence
@@ -295,7 +295,8 @@ def check_words(judgement: Judgement, page: str, why: str) -> None:
         for finding in judgement.checks:
             if finding.status.value in ("critical", "warning", "info"):
                 assert " ".join(sentence(finding.message).split())[:150] in text, finding
-    assert judgement.headline in page
+    assert "; ".join(beside_the_cause(judgement)) in page
+    assert judgement.cause.named in page
     signs = signs_of(judgement)
     at_once = [sign for sign in signs if sign.step == signs[0].step]
     later = [sign for sign in signs if sign.step != signs[0].step]

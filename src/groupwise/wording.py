@@ -116,12 +116,21 @@ def ranged(interval: Interval) -> str:
     """
     if interval.low == interval.high or math.isnan(interval.low):
         return number(interval.value)
-    value, low, high = alike(interval.value, interval.low, interval.high)
-    if math.isinf(interval.low) and math.isinf(interval.high):
-        return f"{value} (no limit either way)"
-    if math.isinf(interval.high):
-        return f"{value} (at least {low})"
-    return f"{value} (at most {high})" if math.isinf(interval.low) else f"{value} ({low} to {high})"
+    value = alike(interval.value, interval.low, interval.high)[0]
+    return f"{value} ({limits(interval)})"
+
+
+def limits(interval: Interval) -> str:
+    """Write the ends of an interval as "0.70 to 0.79"; 0 limits nothing where the other end is
+    open.
+    """
+    _, low, high = alike(interval.value, interval.low, interval.high)
+    if interval.bounded:
+        return f"{low} to {high}"
+    if math.isfinite(interval.high):
+        return f"at most {high}"
+    limited = interval.low and math.isfinite(interval.low)
+    return f"at least {low}" if limited else "no limit either way"
 
 
 def tokens(value: float) -> str:

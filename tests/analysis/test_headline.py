@@ -16,6 +16,7 @@ from tests.golden.sentences import says
 from groupwise.analysis.fitted import Fitted, ForecastRequest, _outlook, ahead, fit_metric, gained
 from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.intervals import Interval
+from groupwise.pages.tables import parameter_grid
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 from groupwise.wording import ranged
@@ -37,6 +38,26 @@ UNJUDGED = Judgement("made", State.OK, "")
 )
 def test_open_intervals_are_named(interval: Interval, text: str) -> None:
     assert ranged(interval) == text
+
+
+@each_case(
+    ("low", "high", "value", "ends"),
+    [
+        (0.0, math.inf, "–", "no limit either way"),
+        (-math.inf, math.inf, "–", "no limit either way"),
+        (3.73, math.inf, "–", "at least 3.73"),
+        (-math.inf, 6.2, "–", "at most 6.20"),
+        (0.0, 6.2, "5", "0.00 to 6.20"),
+    ],
+)
+def test_a_parameter_that_the_rows_do_not_limit_is_no_number(
+    made_fitted: Make, low: float, high: float, value: str, ends: str
+) -> None:
+    """Of a quantity above 0, the end 0 tells nothing where the other is open."""
+    fit = made_fitted().fit
+    assert fit is not None
+    steep = dataclasses.replace(fit, parameters={"exponent": Interval(5.0, low, high)})
+    assert parameter_grid(steep).rows[0][1:3] == (value, ends)
 
 
 @each_case("status", ["converged", "flat", "not_identifiable", "non_stationary"])
@@ -97,16 +118,16 @@ def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
 def test_no_further_steps_gain_nothing(made_fitted: Make) -> None:
     fitted = made_fitted()
     assert fitted.outlook is not None
-    assert gained(fitted)
+    assert gained(fitted, UNJUDGED)
     here = dataclasses.replace(fitted.outlook, grid=fitted.outlook.grid[:1])
-    assert gained(dataclasses.replace(fitted, outlook=here)) == ""
+    assert gained(dataclasses.replace(fitted, outlook=here), UNJUDGED) == ""
 
 
 def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) -> None:
     bare = dataclasses.replace(
         made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1"
     )
-    assert (ahead(bare, UNJUDGED), gained(bare)) == ("", "")
+    assert (ahead(bare, UNJUDGED), gained(bare, UNJUDGED)) == ("", "")
 
 
 @each_case(
@@ -181,9 +202,29 @@ def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
 
 def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     fitted = made_fitted()
-    says("analysis/headline/3", gained(fitted))
-    says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05)))
-    assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
+    says("analysis/headline/3", gained(fitted, UNJUDGED))
+    says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05), UNJUDGED))
+    assert gained(made_fitted(metric="entropy", quantity="entropy"), UNJUDGED) == ""
+
+
+@each_case(
+    ("metric", "now", "apart"),
+    [
+        ("reward", 0.56, True),
+        ("reward", 0.44, True),
+        ("reward", 0.504, False),
+        ("reward", None, False),
+        ("another", 0.56, False),
+    ],
+)
+def test_a_forecast_that_starts_beside_the_last_rows_says_why(
+    made_fitted: Make, metric: str, now: float | None, apart: bool
+) -> None:
+    """The mean at the last row is put between .495 and .505, whatever a few rows scatter to."""
+    judged = dataclasses.replace(UNJUDGED, metric=metric, now=now, now_from=91)
+    why = f"from a mean of 0.50, not {now}, as it weighs earlier rows too; another 50 steps"
+    assert (why in gained(made_fitted(), judged)) is apart
+    assert ("earlier rows" in gained(made_fitted(), judged)) is apart
 
 
 def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:

@@ -18,7 +18,14 @@ from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.plan import NOT_LOGGED, StepBatch, logged_batch, plan, size_named
+from groupwise.analysis.plan import (
+    NOT_LOGGED,
+    StepBatch,
+    group_size_evidence,
+    logged_batch,
+    plan,
+    size_named,
+)
 from groupwise.analysis.replay import PROXY
 from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
@@ -34,7 +41,7 @@ from groupwise.series.metric import LOG_COMPLETIONS
 from groupwise.wording import number, ranged
 
 
-def log(**settings: float) -> RunRecord:
+def log(**settings: float | str) -> RunRecord:
     """A log of the share of zero-variance groups and a mean reward, 24 rows."""
     columns = {"reward": [0.25] * 24, "frac_reward_zero_std": [0.5, 0.25, 0.75] * 8}
     meanings = (
@@ -185,7 +192,8 @@ def test_without_components_rewards_are_told() -> None:
     says("analysis/plan/2", answer.status)
     assert answer.dynamic_sampling is not None
     assert answer.dynamic_sampling.value == pytest.approx(2)
-    assert str(answer).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
+    batch = "One step is 4 prompts x 4 rollouts = 16 completions in 2 updates."
+    assert str(answer).endswith(f" {batch}\nFor a safe group size: {answer.command}")
     assert set(answer.as_dict()) == {
         "status",
         "batch",
@@ -209,6 +217,38 @@ def test_without_components_rewards_are_told() -> None:
         meanings=(Meaning("reward", "reward", "mean reward"),),
     )
     assert plan(bare).status == NOT_LOGGED
+
+
+@each_case(
+    ("loss", "size", "columns", "groups"),
+    [
+        ("gae", None, ("reward",), False),
+        ("reinforce", None, ("reward",), False),
+        ("gae", 8, ("reward",), True),
+        ("gae", None, ("reward", "frac_reward_zero_std"), True),
+        ("grpo", None, ("reward",), True),
+        (None, None, ("reward",), True),
+    ],
+)
+def test_a_run_whose_method_needs_no_groups_is_asked_for_no_size(
+    loss: str | None, size: int | None, columns: tuple[str, ...], groups: bool
+) -> None:
+    """Unless its settings or its rows show groups all the same."""
+    given = {"loss": loss, "group_size": size}
+    record = log(**{name: value for name, value in given.items() if value is not None})
+    meanings = tuple(meaning for meaning in record.meanings if meaning.column in columns)
+    record = replace(
+        record, steps=record.steps.drop({"frac_reward_zero_std"} - {*columns}), meanings=meanings
+    )
+    evidence = group_size_evidence(record)
+    if groups:
+        plan(record)
+        assert "no groups" not in evidence.missing
+        return
+    with pytest.raises(InsufficientDataError) as refused:
+        plan(record)
+    says("analysis/plan/6", str(refused.value), method=str(loss))
+    assert evidence.missing.startswith("Expected a run that compares rollouts")
 
 
 def test_the_pages_name_one_group_size_without_components() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import fit_metric
@@ -66,6 +67,14 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
         ("Truncated", "100 %", "0 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),
     ]
+
+
+@each_case(("rise", "after"), [(101, ", after the first sign"), (31, ""), (76, "")])
+def test_a_peak_that_lies_in_the_failure_is_said_to(rise: int, after: str) -> None:
+    """The highest ten rows lie behind step 81, before it, or on both sides of it."""
+    high = (rise <= STEPS) & (rise + 10 > STEPS)
+    shown = screen(record(reward=np.where(high, 0.9, 0.3)), FAILED)
+    assert tiles(shown)[1] == ("Peak", "0.90", f"mean of 10 rows to step {rise + 9}{after}")
 
 
 def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:

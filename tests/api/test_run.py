@@ -345,13 +345,37 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
         ("Flat: every one of 30 rows is exactly 0.5; a live metric would vary."): gw.fit(
             [0.5] * 30
         ),
-        "Every row is exactly 0.5: the rows do not show how far the metric can move.": gw.forecast(
-            [0.5] * 30, to=40
-        ),
+        (
+            "There is no forecast: the reward is 0.50 in all 30 rows, which cannot show whether "
+            "the run learns."
+        ): gw.forecast([0.5] * 30, to=40),
     }
     for sentence, result in said.items():
         assert str(result) == sentence
         assert repr(result) == f"{type(result).__name__}({sentence!r})"
+
+
+def test_a_run_without_rollouts_has_no_completions_to_read(good: gw.Run) -> None:
+    rows: Any
+    for rows, name in ((None, "NoneType"), ([0], "list")):
+        with pytest.raises(InvalidArgumentError) as refused:
+            good.with_completions(rows)
+        says("api/run/3", str(refused.value), type=name)
+
+
+@each_case("answer", ["fit", "forecast", "plan"])
+@each_case("reward", [RISE, COLLAPSE, [0.5] * 40])
+def test_an_object_says_what_its_command_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: str, reward: list[float]
+) -> None:
+    path = log(tmp_path, reward)
+    run = gw.open_run(path)
+    assert main([answer, str(path)]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    said = str(getattr(run, answer)()).removeprefix(f"{run.judgement.fact} ")
+    if run.judgement.alarm and answer == "fit":
+        return  # the judgement dates the failure, of which the command fits no law
+    assert {line for line in said.splitlines() if " ".join(line.split()) not in shown} == set()
 
 
 def test_of_a_run_that_failed_there_is_no_forecast(failed: gw.Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 import pickle
@@ -13,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from rich.console import Console
 from tests.cases import each_case
 from tests.cli.deadly import Deadly
 from tests.golden.sentences import says
@@ -24,7 +26,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import WORST_FIRST
 from groupwise.engine.engine import Engine, Limits, ShardOutcome, ShardStatus
 from groupwise.errors import GroupwiseError
-from groupwise.pages.fleet import fleet_page
+from groupwise.pages.fleet import fleet_page, print_fleet
 from groupwise.pages.html import made_by
 from groupwise.readers import run_record
 from groupwise.record.run import RecordWriter
@@ -293,6 +295,30 @@ def test_the_page_says_what_the_list_says_and_every_string_stays_text(runs: Path
     assert all(
         height is None or 0 <= height <= 1 for run in embedded["runs"] for height in run["reward"]
     )
+
+
+@each_case(("logs", "more"), [(3, ""), (4, "1 more run cannot"), (9, "6 more runs cannot")])
+def test_runs_that_cannot_be_read_are_counted_beyond_three(logs: int, more: str) -> None:
+    """Of a hundred runs that have not begun the list would be theirs; all others have their line."""
+    rows = [FleetRow.unreadable(f"run{number}", "it is empty") for number in range(logs)]
+    rows += [replace(rows[0], path=f"well{number}", state="ok") for number in range(5)]
+    console = Console(file=io.StringIO(), width=200)
+    print_fleet(fleets.fleet_of(rows), console)
+    assert isinstance(console.file, io.StringIO)
+    _, *lines = console.file.getvalue().splitlines()
+    assert sum("UNREADABLE" in line for line in lines) == 3
+    assert sum("OK" in line for line in lines) == 5
+    assert [line for line in lines if "cannot" in line] == [
+        f"{more} be read; -o FILE.csv lists all."
+    ] * bool(more)
+
+
+def test_the_page_names_the_cause_of_a_run_once() -> None:
+    row = replace(FleetRow.unreadable("a", "reward 0.2 → 0.8"), cause="possible: overfitting")
+    rows = tuple(replace(row, state=state) for state in ("failed", "warning", "ok"))
+    page = fleet_page(fleets.Fleet(rows), provenance=made_by(()))
+    embedded = json.loads(page.split('id="groupwise-results">')[1].split("</script>")[0])
+    assert [run["cause"] for run in embedded["runs"]] == [row.cause, row.cause, ""]
 
 
 def test_a_page_of_thousands_stays_small() -> None:

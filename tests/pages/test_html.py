@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import html
 import json
 import re
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import pytest
+from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.analysis.charts import POINTS, Chart, Line
@@ -279,6 +281,24 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
         assert said in texts.replace("\u00a0", " "), said
     (fold,) = re.findall("The log has no answer on ([a-z, ]*)", texts) or [""]
     assert ("law" in fold.split(", ")) is (judged.alarm or not summary.law_answers)
+
+
+@each_case(
+    ("state", "shown"),
+    [
+        (State.OK, "reward 0.2 → 0.8; last of 3 runs was read"),
+        (State.WARNING, "reward 0.2 → 0.8; possible problem: overfitting; last of 3 runs was read"),
+    ],
+)
+def test_a_banner_leaves_the_cause_of_a_healthy_run_to_its_line(
+    summary: Summary, state: State, shown: str
+) -> None:
+    parts = ("reward 0.2 → 0.8", "possible problem: overfitting", "last of 3 runs was read")
+    cause = Cause(Certainty.POSSIBLE, ("overfitting",))
+    judged = Judgement("made", state, "; ".join(parts), parts=parts, cause=cause)
+    page = render([dataclasses.replace(summary, judgement=judged)])
+    banner = html.unescape(page.split('class="banner')[1].split("</header>")[0])
+    assert f" · {shown}<" in banner.replace("\u00a0", " ")
 
 
 def test_a_hostile_log_stays_text(made_record: Make) -> None:

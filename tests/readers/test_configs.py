@@ -199,7 +199,7 @@ VERLS: dict[str, object] = {
             {**VERL, "algorithm/adv_estimator": "gae"},
             {
                 **{name: VERLS[name] for name in VERLS if name != "scale_rewards"},
-                "loss": "ppo",
+                "loss": "gae",
                 "kl_weight": 0.0,
                 "kl_in": "none",
             },

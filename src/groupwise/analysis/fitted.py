@@ -25,7 +25,7 @@ from groupwise.arrays import Ends, Float, floats
 from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
-from groupwise.forecasting.results import FitResult, Forecast, band_said
+from groupwise.forecasting.results import FitResult, Forecast
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, frozen
@@ -125,6 +125,7 @@ class Outlook(Said):
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
     plateau: Interval | None  # where the law of the fit ends; None where the forecast goes past it
     withheld: str = ""  # why no forecast is shown; "" where one is
+    said: str = ""  # the answer in sentences, where the run was judged
 
     def as_dict(self) -> JsonObject:
         """Plain data for JSON, without numbers where no forecast is shown."""
@@ -133,16 +134,8 @@ class Outlook(Said):
         return Said.as_dict(self)
 
     def __str__(self) -> str:
-        """The last of the steps forecast, in a sentence, or why none is shown."""
-        if self.withheld:
-            return self.withheld
-        far, still = self.rows[-1], self.result.status == "still"
-        ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        return (
-            sentence(self.result.message)
-            if still
-            else band_said(*ends, f"step {far.step:,}", self.result.level)
-        )
+        """The answer, or why none is shown."""
+        return self.withheld or self.said
 
     @property
     def gain_from(self) -> float:
@@ -207,15 +200,12 @@ class Fitted:
             beside = "The reward has not levelled off yet, so its plateau is not settled."
         return f"{said} {beside}".strip()
 
-    def in_steps(self) -> FitResult:
+    def in_steps(self, judged: Judgement) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""
-        fit = self.by_law(None)
+        fit, message = self.by_law(None), self.law_said(judged)
         change = self.clock.step(fit.change_time) if math.isfinite(fit.change_time) else math.nan
-        message = (
-            _UPDATE.sub(f"step {change:,.0f}", fit.message)
-            if math.isfinite(change)
-            else fit.message
-        )
+        if math.isfinite(change):
+            message = _UPDATE.sub(f"step {change:,.0f}", message)
         return replace(
             fit,
             time_T=self.clock.steps(fit.time_T),
@@ -473,19 +463,22 @@ def ahead(
     return f"{now}. Its mean {where} step {row.step:,.0f}.{more}"
 
 
-def gained(fitted: Fitted) -> str:
-    """Say what the steps ahead are expected to gain, and at what cost."""
+def gained(fitted: Fitted, judged: Judgement) -> str:
+    """Say what the steps ahead are expected to gain from where, and at what cost."""
     outlook = fitted.outlook
     if outlook is None or not fitted.rewarding or outlook.gain_to <= outlook.gain_from:
         return ""
-    gain, clock = outlook.result.expected_gain, fitted.clock
+    gain, clock, here = outlook.result.expected_gain, fitted.clock, outlook.grid[0]
     low, value, high = alike(gain.low, gain.value, gain.high)
     hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
     cost = f" ({duration(hours, digits=2)})" if math.isfinite(hours) and hours > 0 else ""
     doubt = " That may be a gain or a loss." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
+    now = judged.now if fitted.metric == judged.metric else None
+    apart = now is not None and not here.mean_low <= now <= here.mean_high
+    why = f", not {short(now or 0)}, as it weighs earlier rows too" if apart else ""
     return (
-        f"The forecast starts from a mean of {short(outlook.grid[0].mean)}; another "
+        f"The forecast starts from a mean of {short(here.mean)}{why}; another "
         f"{outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change it by "
         f"{sign}{value} ({low} to {high}).{doubt}"
     )
@@ -548,11 +541,9 @@ def forecast_chart(fitted: Fitted, *, points: int) -> Chart | None:
 def _law_lines(fit: FitResult, fitted: Fitted) -> list[Line]:
     """Return the law of the fit with its band."""
     steps = fitted.clock.steps
-    level = next((interval.level for interval in fit.parameters.values()), 0.95)
-    name, band = law_name(fit.law), f"{percent(level)} band"
+    name, band = law_name(fit.law), f"{percent(fitted.level)} band"
     curve = steps(fit.time_T), fit.curve_T
-    law = smooth_line(name, "law", *curve, low_T=fit.low_T, high_T=fit.high_T, band=band)
-    return [law]
+    return [smooth_line(name, "law", *curve, low_T=fit.low_T, high_T=fit.high_T, band=band)]
 
 
 def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:

@@ -15,6 +15,7 @@ from groupwise.analysis.components import components_beside, load_components, pa
 from groupwise.arrays import Float
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
@@ -78,12 +79,15 @@ def group_size_evidence(
             notes = ("The variance components beside the run may use later steps and are ignored.",)
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
-    rewards = plan_of_rewards(record, opened and Path(opened.name or str(opened)))
+    try:
+        rewards = plan_of_rewards(record, opened and Path(opened.name or str(opened)))
+    except InsufficientDataError as error:
+        return GroupSizeEvidence(notes=notes, missing=sentence(str(error)))
     if rewards.zero_variance is None:
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
     return GroupSizeEvidence(
         rewards=rewards,
-        notes=(*notes, f"For a safe group size: {rewards.command}"),
+        notes=(*notes, rewards.rest),
     )
 
 
@@ -118,10 +122,11 @@ def shown_provenance(provenance: JsonView) -> JsonObject:
             and len(value) == 2
             and all(isinstance(end, int | float) for end in value)
         )
+        key = clean(name, longest=40)
         if isinstance(value, str):
-            shown[clean(name, longest=40)] = clean(shown_argument(value, []), longest=_LONGEST_FACT)
+            shown[key] = clean(shown_argument(value, []), longest=_LONGEST_FACT)
         elif pair or value is None or isinstance(value, int | float):
-            shown[clean(name, longest=40)] = value
+            shown[key] = value
     return shown
 
 
@@ -247,6 +252,11 @@ class RunPlan(Said):
         )
 
     @property
+    def rest(self) -> str:
+        """What gets the rest."""
+        return f"For a safe group size: {self.command}"
+
+    @property
     def dynamic_sampling(self) -> Interval | None:
         """Groups to draw for one that teaches; None where none does, or it is not logged."""
         share = self.zero_variance and self.zero_variance.now
@@ -275,8 +285,9 @@ class RunPlan(Said):
         )
 
     def __str__(self) -> str:
-        """The failure, and the answer."""
-        return f"{self.failure} {self.status} {self.batch.said}".lstrip()
+        """The failure, the answer, and the command for the rest."""
+        said = f"{self.failure} {self.status} {self.batch.said}".lstrip()
+        return f"{said}\n{self.rest}" if self.command else said
 
 
 def plan(run: RunRecord | str | Path, *, budget: Budget | float | None = None) -> RunPlan:
@@ -303,8 +314,6 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | float | None = None) -
         >>> found.zero_variance.group_size, [row.group_size for row in found.zero_variance.shares]
         (8, [8, 16, 32])
     """
-    if isinstance(budget, int | float):
-        budget = Budget(budget)
     record = run if isinstance(run, RunRecord) else run_record(run)
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     judged = getattr(run, "judgement", None) or judge(record)
@@ -312,7 +321,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | float | None = None) -
     rewards = plan_of_rewards(record, opened, judged, budget)
     if held is None:
         return rewards
-    return replace(rewards, plan=_by_components(record, held, budget), command="")
+    return replace(rewards, plan=_by_components(record, held, rewards.budget), command="")
 
 
 def _by_components(
@@ -335,9 +344,13 @@ def plan_of_rewards(
     record: RunRecord,
     opened: Path | None,
     judged: Judgement | None = None,
-    budget: Budget | None = None,
+    budget: Budget | float | None = None,
 ) -> RunPlan:
-    """Return what rewards alone say, and the command for the rest."""
+    """Return what rewards alone say, and the command for the rest.
+
+    Raises:
+        InsufficientDataError: the run's method needs no groups, and its log shows none.
+    """
     name = shlex.quote(str(opened or "RUN"))
     first = (
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
@@ -345,8 +358,15 @@ def plan_of_rewards(
     outlook = zero_variance_outlook(record)
     missing = "" if outlook else NOT_LOGGED
     share = group_evidence(record).zero_variance if missing else None
-    if share and share.known and record.config.value("group_size") is None:
-        missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
+    if share and record.config.value("group_size") is None:
+        loss = record.config.loss
+        if share.known:
+            missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
+        elif str(loss.value).lower() in WITHOUT_GROUPS:
+            raise InsufficientDataError(
+                f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
+                f"which has no groups ({loss.source}): plan a GRPO run, or give --set group_size=G"
+            )
     return RunPlan(
         batch_in_use(record),
         outlook,
@@ -354,7 +374,7 @@ def plan_of_rewards(
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
         judged.fact * judged.alarm if judged else "",
-        budget,
+        Budget(budget) if isinstance(budget, int | float) else budget,
     )
 
 

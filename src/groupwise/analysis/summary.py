@@ -352,7 +352,9 @@ def _tiles(
         # A height of fewer rows than an end averages is one as well.
         if reward.sign is None or means[best] >= peak:
             end = f"step {reward.step_T[best + rows - 1]:,.0f}"
-            peak, when = means[best], f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}"
+            when = f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}"
+            late = since is not None and bool(reward.step_T[best] >= since)
+            peak, when = means[best], when + ", after the first sign" * late
         yield Tile("Peak", reward.written(peak), when)
     for signal in sorted(signals, key=_place):
         yield Tile(signal.title, signal.written(signal.now), signal.came_from(since))

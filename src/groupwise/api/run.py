@@ -96,7 +96,7 @@ class Run(RunRecord):
         """
         from groupwise.analysis.fitted import fit_metric
 
-        return fit_metric(self, metric, level=level, law=law).in_steps()
+        return fit_metric(self, metric, level=level, law=law).in_steps(self.judgement)
 
     def forecast(
         self,
@@ -126,7 +126,13 @@ class Run(RunRecord):
             InsufficientDataError: there are too few rows.
             InvalidArgumentError: a step that cannot be forecast.
         """
-        from groupwise.analysis.fitted import ForecastRequest, fit_metric, no_forecast
+        from groupwise.analysis.fitted import (
+            ForecastRequest,
+            ahead,
+            fit_metric,
+            gained,
+            no_forecast,
+        )
 
         if until is not None:
             message = "forecast(until=) is now forecast(to=); version 0.3 drops until"
@@ -139,11 +145,10 @@ class Run(RunRecord):
         fitted = fit_metric(self, metric, ahead=ForecastRequest(steps, level))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
-        return (
-            replace(fitted.outlook, withheld=f"{self.judgement.fact} {no_forecast(self.judgement)}")
-            if self.judgement.alarm
-            else fitted.outlook
-        )
+        judged, none = self.judgement, no_forecast(self.judgement)
+        said = f"{ahead(fitted, judged)}\n{gained(fitted, judged)}".strip()
+        withheld = f"{judged.fact} {none}" if judged.alarm else none
+        return replace(fitted.outlook, withheld=withheld, said=said)
 
     def replay(self, *, seed: int = 0) -> RunReplay:
         """Replay the run under other choices, as `groupwise replay` does.

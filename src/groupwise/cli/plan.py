@@ -81,14 +81,12 @@ def plan(
 
 
 def _show_rewards(
-    record: RunRecord, source: Path, judged: Judgement, amount: float | None, *, as_json: bool
+    record: RunRecord, source: Path, judged: Judgement, budget: float | None, *, as_json: bool
 ) -> None:
     """Print what rewards alone say, and the command for the rest."""
     from groupwise.analysis.plan import plan_of_rewards
-    from groupwise.estimators.best_group_size import Budget
     from groupwise.pages.text import print_run_plan
 
-    budget = None if amount is None else Budget(amount)
     plan = plan_of_rewards(record, source, judged, budget)
     if as_json:
         cli.print_json(cli.stands(judged) | plan.as_dict())

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from groupwise.cli import app as cli
 from groupwise.errors import InvalidArgumentError, check_installed
-
-if TYPE_CHECKING:
-    from groupwise.integrations.alerts import Webhook
 
 _MOST_RUNS = 100
 
@@ -31,7 +27,10 @@ def watch(
     webhook: str | None = None,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
+    from groupwise.diagnostics.judge import judge
     from groupwise.integrations.alerts import webhook_of
+    from groupwise.pages.screen import print_judgement
+    from groupwise.record.run import named_apart
 
     opening = opening.with_settings(gpus=gpus, gpu_price=price)
     if len(runs) > _MOST_RUNS:
@@ -40,55 +39,23 @@ def watch(
         )
     hook = webhook_of(webhook)
     if once:
-        ended = False if running else None
-        return _look(runs, opening, hook, ended=ended, fail_on=fail_on, as_json=as_json)
+        records = named_apart([opening.open(path) for path in runs])
+        judged = [judge(record, ended=False if running else None) for record in records]
+        if hook is not None:
+            for path, judgement in zip(runs, judged, strict=True):
+                hook.judged(judgement, str(path.resolve()))
+        if as_json:
+            several = {"runs": [{"run": each.run, **each.as_dict()} for each in judged]}
+            cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)
+        else:
+            for judgement in judged:
+                print_judgement(judgement, cli.out_console())
+        return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)
     for name, given in (("--json", as_json), ("--running", running)):
         if given:
             raise InvalidArgumentError(
                 f"{name} expects --once, got a page to serve: add --once, or leave {name} out"
             )
-    _serve(runs, opening, hook, port=port, metric=metric, level=level)
-    return None
-
-
-def _look(
-    runs: list[Path],
-    opening: cli.Opening,
-    hook: Webhook | None,
-    *,
-    ended: bool | None,
-    fail_on: str,
-    as_json: bool,
-) -> int:
-    """Judge each run as it stands and return the exit code."""
-    from groupwise.diagnostics.judge import judge
-    from groupwise.pages.screen import print_judgement
-    from groupwise.record.run import named_apart
-
-    records = named_apart([opening.open(path) for path in runs])
-    judged = [judge(record, ended=ended) for record in records]
-    if hook is not None:
-        for path, judgement in zip(runs, judged, strict=True):
-            hook.judged(judgement, str(path.resolve()))
-    if as_json:
-        several = {"runs": [{"run": judgement.run, **judgement.as_dict()} for judgement in judged]}
-        cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)
-    else:
-        for judgement in judged:
-            print_judgement(judgement, cli.out_console())
-    return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)
-
-
-def _serve(
-    runs: list[Path],
-    opening: cli.Opening,
-    hook: Webhook | None,
-    *,
-    port: int | None,
-    metric: str,
-    level: float,
-) -> None:
-    """Serve the page until Ctrl-C."""
     from groupwise.pages.live import HOST, bound_socket, new_token, serve
     from groupwise.pages.live_hub import Hub, followers_of
     from groupwise.readers.follow import Follower
@@ -108,3 +75,4 @@ def _serve(
     finally:
         bound.close()
     print("Watching has stopped; it changed nothing in the runs.")
+    return None

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from groupwise.arrays import Ends, Float
+from groupwise.arrays import Float
 from groupwise.forecasting.observations import correlations
 from groupwise.intervals import Interval, percent
 from groupwise.plain import (
@@ -269,18 +269,6 @@ class FitResult(Said):
         )
 
 
-def band_said(mean: tuple[float, float, float], following: Ends, where: str, level: float) -> str:
-    """Say what is forecast at one place: the mean with the ends of its band, and the ends of the
-    band of the next row.
-    """
-    value, low, high = alike(*mean)
-    ends = alike(*following)
-    return (
-        f"The mean is forecast to be {value} ({low} to {high}) by {where}, and single rows there "
-        f"{ends[0]} to {ends[1]} ({percent(level)} bands)."
-    )
-
-
 ForecastStatus = Literal["forecast", "short", "still"]
 
 
@@ -315,13 +303,12 @@ class Forecast(Said):
 
     def __str__(self) -> str:
         """The last of the times forecast, in a sentence; of a metric that never moved, that."""
-        mean = float(self.mean_S[-1]), float(self.mean_low_S[-1]), float(self.mean_high_S[-1])
-        row, where = (
-            (float(self.low_S[-1]), float(self.high_S[-1])),
-            f"update {number(self.time_S[-1])}",
-        )
+        if self.status == "still":
+            return sentence(self.message)
+        value, low, high = alike(self.mean_S[-1], self.mean_low_S[-1], self.mean_high_S[-1])
+        least, most = alike(self.low_S[-1], self.high_S[-1])
         return (
-            sentence(self.message)
-            if self.status == "still"
-            else band_said(mean, row, where, self.level)
+            f"The mean is forecast to be {value} ({low} to {high}) by update "
+            f"{number(self.time_S[-1])}, and single rows there {least} to {most} "
+            f"({percent(self.level)} bands)."
         )

@@ -19,6 +19,7 @@ from groupwise.wording import clean, count
 MARK = " – groupwise fleet</title>"
 _WIDE = 15  # columns of a state
 _LONGEST = 4096
+_MOST_UNREADABLE = 3  # lines; the others are counted
 
 
 def heads_of(*, plain: bool = False) -> dict[str, str]:
@@ -45,7 +46,11 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
     console.print(Text(f"{summary_of(fleet)}."), soft_wrap=True)
     if fleet.separates:
         console.print(Text(clean(fleet.separates.sentence, longest=_LONGEST)), soft_wrap=True)
+    unreadable = [row for row in fleet.runs if row.state == UNREADABLE]
+    counted = {*unreadable[_MOST_UNREADABLE:]}
     for row in fleet.runs:
+        if row in counted:
+            continue
         line = Text(
             f"{heads[row.state]:<{_WIDE}}",
             style="" if row.state == UNREADABLE else f"bold {STYLES[State(row.state)]}",
@@ -54,13 +59,17 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
             f"{clean(row.run, longest=_LONGEST)}  {clean(row.headline)}", style="not bold default"
         )
         console.print(line, highlight=False, soft_wrap=True)
+    if counted:
+        console.print(f"{count(len(counted), 'more run')} cannot be read; -o FILE.csv lists all.")
 
 
 def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
     """Return the page of a fleet."""
     runs = [
         {
-            **{name: getattr(row, name) for name in ("run", "state", "headline", "cause", "do")},
+            **{name: getattr(row, name) for name in ("run", "state", "headline", "do")},
+            # The headline of a run without a warning names its cause.
+            "cause": row.cause if row.state != State.OK else "",
             "step": row.last_step,
             "reward": row.heights,
         }

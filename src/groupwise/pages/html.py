@@ -23,7 +23,7 @@ from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Screen, Summary
 from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
 from groupwise.pages.markup import FILES, Markup, breakable, isolated, join, page_file, tag
-from groupwise.pages.screen import actions_said, check_title, head_of, said_of
+from groupwise.pages.screen import actions_said, beside_the_cause, check_title, head_of, said_of
 from groupwise.pages.tables import (
     Grid,
     candidate_grid,
@@ -216,7 +216,9 @@ def _environments(each: Environments) -> Markup:
 def _banner(summary: Summary, heading: str) -> Markup:
     """Return state and headline in the state's colour, with the run's name."""
     judged = summary.judgement
-    headline = tag(heading, tag("b", head_of(judged.state)), f" · {judged.headline}")
+    headline = tag(
+        heading, tag("b", head_of(judged.state)), " · ", "; ".join(beside_the_cause(judged))
+    )
     rows, until = summary.steps, summary.steps["until"]
     cut = f", steps after {until:,.0f} are ignored" if until is not None else ""
     span = f"{count(rows['rows'], 'row')}, step {rows['first']:,} to {rows['last']:,}{cut}"
@@ -291,7 +293,8 @@ def _forecast(summary: Summary, path: str) -> Markup:
     outlook = summary.fitted.outlook
     if summary.no_forecast or outlook is None:
         return tag("p", summary.no_forecast or summary.fitted.problem)
-    lead = tag("p", " ".join((ahead(summary.fitted, summary.judgement), gained(summary.fitted))))
+    of = summary.fitted, summary.judgement
+    lead = tag("p", f"{ahead(*of)} {gained(*of)}")
     return join(
         (
             lead,
@@ -422,16 +425,14 @@ def _settings(summary: Summary) -> Markup:
 
 def _columns(summary: Summary) -> Markup:
     """Return what each logged key means."""
-    rows = []
-    for meaning in summary.meanings:
-        doubt = f" ({meaning['doubt']})" if meaning["doubt"] else ""
-        rows.append(
-            [
-                isolated(meaning["column"]),
-                meaning["quantity"] or "unknown",
-                isolated(meaning["definition"] + doubt),
-            ]
-        )
+    rows = [
+        [
+            isolated(meaning["column"]),
+            meaning["quantity"] or "unknown",
+            isolated(meaning["definition"] + f" ({meaning['doubt']})" * bool(meaning["doubt"])),
+        ]
+        for meaning in summary.meanings
+    ]
     body = table(["Key", "Read as", "Definition"], rows, keys={0})
     return _folded(f"Meaning of logged keys: {count(len(rows), 'key')}", body)
 

@@ -107,9 +107,7 @@ def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
     spell = partial(_spelt, plain=plain)
     head = _headline(judgement, spell)
     bars = [f"  reward {spell(_bars(judgement.heights))}".rstrip()] if judgement.heights else []
-    # The cause of a run without a warning is said first beside the fact, and has its own line.
-    said = 1 + (judgement.state is State.OK and bool(judgement.cause.names))
-    also = (_LabelledLine("also", (part,), 4, lines=2) for part in judgement.parts[said:])
+    also = (_LabelledLine("also", (part,), 4, lines=2) for part in beside_the_cause(judgement)[1:])
     kept = [*also, *_labelled(judgement)]
     while kept:
         drawn = [line for entry in kept for line in _drawn(entry, spell)]
@@ -121,6 +119,14 @@ def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
         shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
         kept = [other for entry in kept for other in (shorter if entry is least else [entry])]
     return [*head, *bars]
+
+
+def beside_the_cause(judgement: Judgement) -> Words:
+    """Return what is told but for the cause, which has its own line: that of a run without a
+    warning stands beside the fact.
+    """
+    beside = 1 + (judgement.state is State.OK and bool(judgement.cause.names))
+    return (*(judgement.parts or (judgement.headline,))[:1], *judgement.parts[beside:])
 
 
 def said_of(judgement: Judgement) -> list[tuple[str, str]]:
@@ -156,7 +162,7 @@ def head_of(state: State, *, plain: bool = False) -> str:
 def _headline(judgement: Judgement, spell: Spell) -> list[str]:
     """Return the first line, and a second where needed; the name is shortened first."""
     head = spell(head_of(judgement.state))
-    headline = _brief((judgement.parts or (judgement.headline,))[0], spell)
+    headline = _brief(beside_the_cause(judgement)[0], spell)
     room = WIDTH - cell_len(head) - 4 - cell_len(headline)
     room = room if room >= _LEAST_NAME else _USUAL_NAME
     name = _shortened(spell(clean(judgement.run) or "unnamed run"), room, spell)

@@ -15,6 +15,7 @@ from groupwise.wording import (
     count,
     decimals_of,
     law_name,
+    limits,
     number,
     ranged,
     share_ranged,
@@ -54,8 +55,8 @@ def parameter_grid(fit: FitResult) -> Grid:
     rows = []
     for name, interval in fit.parameters.items():
         label, unit, meaning = _PARAMETERS.get(name, (capital(name.replace("_", " ")), "", ""))
-        ends = " to ".join(alike(interval.low, interval.high))
-        rows.append((label, number(interval.value), ends, unit, meaning))
+        value = number(interval.value) if interval.bounded else "–"
+        rows.append((label, value, limits(interval), unit, meaning))
     return Grid(("Parameter", "Value", f"{percent(level)} interval", "Unit", ""), rows, (1, 2))
 
 

@@ -117,7 +117,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
-    out.line(gained(fitted))
+    out.line(gained(fitted, judged))
     out.grid(forecast_grid(outlook))
     if outlook.result.status != "still":
         out.notes((outlook.result.message,))
@@ -157,7 +157,7 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(plan.batch.said)
     if plan.zero_variance:
         out.grid(outlook_grid(plan.zero_variance))
-    out.line(f"For a safe group size: {plan.command}")
+    out.line(plan.rest)
 
 
 def print_replay(run: RunReplay, console: Console) -> None:

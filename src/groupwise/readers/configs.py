@@ -260,7 +260,7 @@ def _of_verl(flat: JsonView) -> JsonObject:
     loss = flat.get(f"{_ACTOR}/policy_loss/loss_mode")
     estimator = flat.get("algorithm/adv_estimator")
     if loss in (None, "vanilla"):
-        loss = "ppo" if estimator == "gae" else estimator
+        loss = estimator
     # Only GRPO's estimators divide by the group's spread.
     spread = "group" if flat.get("algorithm/norm_adv_by_std_in_grpo", True) else "none"
     scaling = {"scale_rewards": spread} if str(estimator) in ("grpo", "grpo_vectorized") else {}

@@ -603,6 +603,11 @@ class RunRecord:
             ... ].to_list()
             ['4']
         """
+        if not isinstance(rows, pl.DataFrame):
+            raise InvalidArgumentError(
+                f"expected rows of rollouts, got {type(rows).__name__}: filter that Polars table, "
+                "which a log without completions lacks"
+            )
         if self.texts is None or rows.schema.get("completion") != pl.Int64:
             return rows.with_columns(made)
         return self.texts.read(rows, made or [pl.col("completion")])

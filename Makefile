@@ -23,7 +23,7 @@ NUMERIC = tests/forecasting tests/edge tests/estimators lab/tests/theory lab/tes
 	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py edge comparison forecasting diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help processors cluster slurm loops verl demo demo-recorded demo-llm gpu test wheel release kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help processors cluster slurm loops demo demo-recorded demo-llm gpu test wheel release kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -143,12 +143,8 @@ cluster: $(VENV)/.installed-ray  ## a Ray head and two workers on this machine r
 slurm: $(VENV)/.installed-slurm  ## a real SLURM of one node (slurmctld, slurmd, munge of the system; root) runs them, with 20 kills at random (ten minutes)
 	@$(BIN)/python scripts/slurm.py
 
-loops: $(VENV)/.installed-dev  ## trainers' own loops and loggers, an environment each in build/loops, against what groupwise reads; resumable; docs/reference/trainers.md
-	@$(BIN)/python scripts/loops.py
-
-verl:  ## verl's own loop on a processor, recorded, ended and resumed, in build/verl and an environment of its own (five minutes)
-	@rm -rf build/verl
-	@$(PYTHON) scripts/verl_cpu/train.py --folder build/verl
+loops: $(VENV)/.installed-dev  ## trainers' own loops and loggers, an environment each in build/loops, against what groupwise reads; resumable; ONLY="verl-loop" runs some; docs/reference/trainers.md
+	@$(BIN)/python scripts/loops.py $(if $(ONLY),--only $(ONLY))
 
 gpu: $(VENV)/.installed-hf  ## what only a GPU can run of the experiments on language models; MINUTES=25, and goes on when called again (fetches SmolLM2 once)
 	@[ -d "$(LLM)" ] || $(BIN)/python scripts/fetch_model.py smollm2 --folder "$(LLM)" || true

@@ -2,7 +2,7 @@
 validation, and a run that resumes.
 
 verl is not in the test environment, so this is skipped there, visibly. To run it (some minutes):
-`make verl` once, which builds an environment, then
+`make loops ONLY=verl-loop` once, which builds an environment, then
 
     .venv-verl/bin/python -m pip install pytest && .venv-verl/bin/python -m pytest
     tests/optional/test_verl_run.py

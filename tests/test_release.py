@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 import groupwise_lab
 
@@ -33,6 +35,30 @@ def test_actions_of_others_are_pinned_to_a_commit() -> None:
     assert len(uses) > 4
     pinned = re.compile(r" *- uses: [\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+")
     assert [line for line in uses if not pinned.fullmatch(line)] == []
+
+
+def test_publishing_keeps_no_token_and_begins_at_a_tag(tmp_path: Path) -> None:
+    """Only the job that uploads may ask for an identity, and what it uploads was built before."""
+    text = (ROOT / ".github" / "workflows" / "publish.yml").read_text(encoding="utf-8")
+    jobs = yaml.safe_load(text)["jobs"]
+    assert "secrets." not in text
+    assert [name for name, job in jobs.items() if "id-token" in job.get("permissions", {})] == [
+        "publish"
+    ]
+    assert (jobs["publish"]["needs"], jobs["publish"]["environment"]) == ("build", "pypi")
+    scripts = [step["run"] for step in jobs["build"]["steps"] if "run" in step]
+    assert scripts[1:] == ["make release"]
+    uploaded = next(step for step in jobs["build"]["steps"] if "upload-artifact" in str(step))
+    assert uploaded["with"]["path"] == "build/release"
+    for tag, code in (("v0.2.0", 0), ("main", 1), ("0.2.0", 1)):
+        done = subprocess.run(
+            ["bash", "-ec", scripts[0]],
+            env={"GITHUB_REF_NAME": tag},
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+        )
+        assert done.returncode == code, tag
 
 
 def test_the_changelog_has_short_lines_in_groups_by_version() -> None:

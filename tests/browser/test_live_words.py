@@ -93,6 +93,7 @@ def test_how_long_ago_a_run_grew(live: Any) -> None:
 
 JUDGED = {
     "head": "✗ FAILING",
+    "headline": "the reward is lost",
     "lines": [["first sign", "entropy"], ["do", "restart"]],
     "last_step": 1000,
     "rows": 25,
@@ -100,7 +101,7 @@ JUDGED = {
     "moved": [],
     "judgement": {
         "state": "failing",
-        "headline": "the reward is lost",
+        "headline": "the reward is lost; the log ends in an error",
         "since_step": 900,
         "first_sign": {"step": 840},
         "checks": [
@@ -117,11 +118,12 @@ JUDGED = {
 }
 HEALTHY = {
     "head": "✓ LEARNING",
+    "headline": "it learns",
     "last_step": 7,
     "rows": 7,
     "judgement": {
         "state": "healthy",
-        "headline": "it learns",
+        "headline": "it learns; possible problem: overfitting",
         "since_step": 3,
         "first_sign": None,
         "not_logged": [],

@@ -28,8 +28,10 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 from tests.processes import PROGRAM, Forked
 
+from groupwise.analysis.watched import Judged
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.readers import run_record
 from groupwise.readers.follow import Follower
@@ -495,6 +497,19 @@ def test_a_run_too_short_to_judge_says_so(tmp_path: Path) -> None:
     assert view["judgement"]["headline"]
     assert view["lines"][-1][0] == "not logged"
     assert view["forecast"] == ""
+
+
+@each_case(("state", "words"), [(State.OK, "it learns"), (State.WARNING, "it learns; overfitting")])
+def test_the_page_names_the_cause_of_a_healthy_run_in_its_line_alone(
+    state: State, words: str
+) -> None:
+    parts, cause = ("it learns", "overfitting"), Cause(Certainty.POSSIBLE, ("overfitting",))
+    judged = Judgement("made", state, "; ".join(parts), parts=parts, cause=cause)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(live_hub, "judged_run", lambda *_, **__: Judged(judged, (), 1, 2, ""))
+        view = live_view(RunRecord("made", steps_table([1], {})), "reward", 0.9, ended=True)
+    assert view["headline"] == words
+    assert ("possible", "overfitting") in [*map(tuple, view["lines"])]
 
 
 # What one run may not do to the others

@@ -50,7 +50,7 @@
     text(find("name"), state?.name ?? "");
     find("where").className = state?.ended ? "ended" : "";
     text(find("state"), words + (failedFrom(run) === null ? "" : ` since step ${format(failedFrom(run))}`));
-    text(find("headline"), found?.headline ?? judged?.problem ?? "");
+    text(find("headline"), judged?.headline ?? judged?.problem ?? "");
     fill(find("lines"), judged?.lines ?? [], ([label, said]) => el("div", {}, el("dt", {}, label), el("dd", {}, said)));
     const behind = found && judged.last_step !== null ? state.rows - judged.rows : 0;
     text(find("judged"), behind > 0 ? `Judged at step ${format(judged.last_step)}; ${format(behind)} ${behind === 1 ? "row has" : "rows have"} come since.` : "");

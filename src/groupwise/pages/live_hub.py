@@ -421,28 +421,23 @@ def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> lis
 
 def live_view(record: RunRecord, metric: str, level: float, *, ended: bool) -> JsonObject:
     """Return what the page says of a run, and the processor seconds that it took."""
-    from groupwise.pages.screen import head_of, said_of
+    from groupwise.pages.screen import beside_the_cause, head_of, said_of
 
     started = time.process_time()
     made = judged_run(record, metric, level, ended=ended)
     learning = made.judgement.learning
     # Of a run that can be judged the page has a list of what is not logged further down.
     open_ = made.judgement.state is State.CANNOT_TELL
-    labelled = [
+    lines = [
         (label, words) for label, words in said_of(made.judgement) if open_ or label != "not logged"
     ]
-    lines = [
-        *labelled,
-        *(
-            []
-            if learning is Learning.UNKNOWN
-            else [("reward", _LEARNING.get(learning, learning.value))]
-        ),
-    ]
+    if learning is not Learning.UNKNOWN:
+        lines.append(("reward", _LEARNING.get(learning, learning.value)))
     page: JsonObject = _cleaned(
         made.as_dict()
         | {
             "head": head_of(made.judgement.state),
+            "headline": "; ".join(beside_the_cause(made.judgement)),
             "lines": lines,
             "cause": made.judgement.cause.words,
         }

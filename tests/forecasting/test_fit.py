@@ -19,6 +19,7 @@ from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.profile import fit_law
 from groupwise.forecasting.results import FitOutcome, FitResult
+from groupwise.wording import limits
 from groupwise_lab.theory.oscillator import oscillator
 
 N = 300
@@ -386,6 +387,19 @@ def test_an_early_run_is_not_identifiable_and_names_the_plateau() -> None:
     )
     assert result.status == "not_identifiable"
     assert "leave plateau" in result.message
+
+
+def test_an_open_parameter_is_named_with_its_limits_and_no_value() -> None:
+    """A straight rise: any slow approach does, and what the search ends at is no estimate."""
+    time = np.arange(100.0)
+    value = 0.2 + 0.001 * time + np.random.default_rng(1).normal(0, 0.05, 100)
+    result = fit(time, value, law="exponential")
+    assert not result.parameters["time_constant"].bounded
+    plateau, constant = (limits(result.parameters[name]) for name in ("plateau", "time_constant"))
+    assert result.message.endswith(
+        f"leave plateau ({plateau}), time constant ({constant}) too uncertain"
+    )
+    assert constant.startswith("at least ")
 
 
 @pytest.mark.parametrize("seed", [25, 26, 27])

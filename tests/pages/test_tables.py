@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -67,6 +68,8 @@ def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
             "how far the curve exceeds the plateau, as a share of plateau minus start",
         ),
     ]
+    bare = dataclasses.replace(fit.by_law(None), r_squared=-6.41e-5, r_squared_explainable=0.0666)
+    assert tables.explained(bare) == "R² is 0 (0.067 of the variation beyond sampling noise)"
     grid = tables.candidate_grid(fit.by_law(None))
     assert (grid.head, grid.best) == (("Law", "Weight", "AICc", "R²"), 0)
     assert grid.rows == [

@@ -42,7 +42,7 @@ from groupwise.intervals import Interval, check_level, hull
 from groupwise.parsing import JsonObject
 from groupwise.plain import Words, frozen
 from groupwise.processes import on_one_thread
-from groupwise.wording import law_name, ranged
+from groupwise.wording import law_name, limits, ranged
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
 NO_EVIDENCE = 2.0
@@ -164,7 +164,9 @@ def _holding(
     if explained < 0.02:
         return FitOutcome.EMPTY, {"law": law_name(best.law.name)}
     if open_names := unidentified(best, parameters):
-        names = ", ".join(f"{name} {ranged(parameters[name])}" for name in open_names)
+        names = ", ".join(
+            f"{name.replace('_', ' ')} ({limits(parameters[name])})" for name in open_names
+        )
         return FitOutcome.OPEN, {"law": law_name(best.law.name), "names": names}
     close = close_laws(fits)
     laws = ", ".join(law_name(fit.law.name) for fit in (best, *close))

@@ -67,7 +67,7 @@ def candidate_grid(fit: FitResult) -> Grid:
             law_name(c.law),
             "< 0.01" if c.weight < 0.005 else f"{c.weight:.2f}",
             number(c.aicc, digits=4),
-            number(c.r_squared),
+            number(round(c.r_squared, 3)),
         )
         for c in fit.candidates
     ]
@@ -164,8 +164,8 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
 def explained(fit: FitResult) -> str:
     """Say how much of the metric's variance a law explains."""
     noise = fit.r_squared_explainable
-    left = f" ({number(noise)} of the variation beyond sampling noise)"
-    return f"R² is {number(fit.r_squared)}{left * math.isfinite(noise)}"
+    left = f" ({number(round(noise, 3))} of the variation beyond sampling noise)"
+    return f"R² is {number(round(fit.r_squared, 3))}{left * math.isfinite(noise)}"
 
 
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:

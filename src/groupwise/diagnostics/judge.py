@@ -325,9 +325,9 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     headline, gain = worst.message, look.progress.gain
     gravest = look.worst and _graded(look.worst, cause)
     if gravest and gravest.status is Status.CRITICAL is not worst.status:
-        since = "" if gravest.step is None else f" since step {gravest.step:,}"
+        since = "" if gravest.step is None else f"since step {gravest.step:,} "
         words = gravest.signs[0].words if gravest.signs else gravest.message
-        headline = f"{headline.rstrip('.')}; critical{since}: {words}"
+        headline = f"{headline.rstrip('.')}; {since}{words}"
     elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
         headline = f"{headline.rstrip('.')}; the reward rose"
     return Story(headline, worst.step, signs, cause, advice)

@@ -365,7 +365,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.RECOVERED:
         return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
-        return f"{moved}, falling since step {progress.since:,}"
+        return f"{moved}, lower since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
         wasted = (evidence.record.steps["step"][-1] - progress.since) / progress.steps
         flat = progress.learning is Learning.FLAT

@@ -125,13 +125,13 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},
             State.WARNING,
             Learning.FALLING,
-            "reward 0.81 → 0.50, falling since step 61",
+            "reward 0.81 → 0.50, lower since step 61",
         ),
         (
             {"reward": RELAPSED},
             State.WARNING,
             Learning.FALLING,
-            "reward 0.80 → 0.55, falling since step 141",
+            "reward 0.80 → 0.55, lower since step 141",
         ),
         (
             {"reward": fallen()},
@@ -264,7 +264,7 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
         (63, "which may be a dip"),
         (72, "which may be a dip"),
         (83, "which may be a dip"),
-        (84, "falling since step 61"),
+        (84, "lower since step 61"),
     ):
         judgement = judge(log(reward=reward[:rows]), ended=False)
         assert judgement.headline.endswith(words), rows

@@ -623,9 +623,9 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     ("rows", "low", "learning", "headline"),
     [
         (120, 2, Learning.LEARNING, "reward 0.33 → 0.56 in 119 steps, still learning"),
-        (120, 3, Learning.FALLING, "reward 0.68 → 0.30, falling since step 118"),
-        (250, 3, Learning.FALLING, "reward 0.66 → 0.30, falling since step 248"),
-        (250, 6, Learning.FALLING, "reward 0.66 → 0.30, falling since step 245"),
+        (120, 3, Learning.FALLING, "reward 0.68 → 0.30, lower since step 118"),
+        (250, 3, Learning.FALLING, "reward 0.66 → 0.30, lower since step 248"),
+        (250, 6, Learning.FALLING, "reward 0.66 → 0.30, lower since step 245"),
     ],
 )
 def test_the_last_three_rows_make_no_plateau_and_are_told(

@@ -112,7 +112,7 @@ def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there
             (BACK,), reward=reward, entropy=noisy(1, 0.4), completion_length=noisy(2, 200.0, 0.01)
         ).record
     )
-    assert judgement.headline.startswith("reward 0.80 → 0.50, falling since step ")
+    assert judgement.headline.startswith("reward 0.80 → 0.50, lower since step ")
     assert judgement.first_sign is not None
     assert (judgement.first_sign.signal, judgement.first_sign.step) == ("reward", 80)
 

@@ -158,7 +158,7 @@ def test_what_follows_shows_what_the_cause_names_unless_it_came_first(
 def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
     assert judgement_lines(FAILING) == [
         "✗ FAILING  math  g 0.21 → 0.68, true f 0.001 → 0.002",
-        "  first sign  step 11  g 0.21 → 0.68",
+        "  first sign  step 11",
         "  then        step 14  length 90 → 40; step 20  entropy 1.0 → 0.2",
         "  cannot tell harder data, or a broken verifier; log the completions with their",
         "              rewards",
@@ -277,6 +277,15 @@ def test_why_says_whole_what_was_cut() -> None:
     assert words not in printed(FAILED, why=True)
     said = " ".join(printed(replace(FAILED, do=words), why=True).split())
     assert f"{words.capitalize()}." in said
+
+
+def test_what_is_to_be_logged_is_said_once() -> None:
+    log = "log the completions with their rewards"
+    lines = judgement_lines(replace(FAILING, do=f"{log}; stop"))
+    assert lines[3:5] == [
+        "  cannot tell harder data, or a broken verifier",
+        f"  do          {log}; stop",
+    ]
 
 
 def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:

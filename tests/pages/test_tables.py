@@ -132,6 +132,7 @@ def test_a_plan_has_the_price_of_every_size() -> None:
         ),
         group_size=8,
         named=True,
+        safe_sizes=(4, 8),
         present=SimpleNamespace(group_size=8),
     )
     grid = tables.plan_grid(plan, [2, 4, 8])
@@ -142,6 +143,9 @@ def test_a_plan_has_the_price_of_every_size() -> None:
         ("8", "512", "25 %", "25 %", "safe, in use"),
     ]
     assert grid.best == 2
+    plan.named = False
+    words = [row[4] for row in tables.plan_grid(plan, [2, 4, 8]).rows]
+    assert words == ["", "safest", "safest, in use"]
 
 
 def test_shares_of_zero_variance_groups_stand_at_their_sizes() -> None:

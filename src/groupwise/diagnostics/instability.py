@@ -408,7 +408,7 @@ def _decline(evidence: Evidence) -> Finding | None:
         return None
     change, after = level_changes(evidence)["reward"], decline.after
     (height, now), step = change.ends, change.first
-    message = f"reward {arrow(height, now)}, falling since step {step:,}"
+    message = f"reward {arrow(height, now)}, lower since step {step:,}"
     advice = "restart from step {step}; lr ÷ 3, if the held-out reward fell too"
     level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
     if (

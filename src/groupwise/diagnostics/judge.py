@@ -325,9 +325,9 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     headline, gain = worst.message, look.progress.gain
     gravest = look.worst and _graded(look.worst, cause)
     if gravest and gravest.status is Status.CRITICAL is not worst.status:
-        since = "" if gravest.step is None else f" since step {gravest.step:,}"
+        since = "" if gravest.step is None else f"since step {gravest.step:,} "
         words = gravest.signs[0].words if gravest.signs else gravest.message
-        headline = f"{headline.rstrip('.')}; critical{since}: {words}"
+        headline = f"{headline.rstrip('.')}; {since}{words}"
     elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
         headline = f"{headline.rstrip('.')}; the reward rose"
     return Story(headline, worst.step, signs, cause, advice)
@@ -365,7 +365,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.RECOVERED:
         return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
-        return f"{moved}, falling since step {progress.since:,}"
+        return f"{moved}, lower since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
         wasted = (evidence.record.steps["step"][-1] - progress.since) / progress.steps
         flat = progress.learning is Learning.FLAT

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -187,7 +188,10 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     first, then = judgement.first_sign, judgement.then
     if first:
         beside = tuple(sign for sign in then if sign.step == first.step)
-        yield _LabelledLine("first sign", _signs((first, *beside)), 5, lines=2)
+        # What another line says is not said again.
+        fresh = [sign for sign in (first, *beside) if sign.words not in judgement.headline]
+        words = _signs(fresh) if fresh else (f"step {first.step:,}",)
+        yield _LabelledLine("first sign", words, 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
@@ -196,8 +200,10 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
             then = tuple(sign for sign in then if sign.step >= begin)
     if then:
         yield _LabelledLine("then", _signs(then), 6, lines=2)
-    if judgement.cause.named:
-        yield _LabelledLine(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
+    if named := judgement.cause.named:
+        names, _, log = named.partition("; log ")
+        named = names if log and judgement.do.startswith(f"log {log}") else named
+        yield _LabelledLine(judgement.cause.sure, (named,), 4, lines=2)
     if judgement.do:
         yield _LabelledLine("do", (judgement.do,), 3, lines=2)
     if judgement.cost:
@@ -222,18 +228,11 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
 
 def _signs(signs: Sequence[Sign]) -> Words:
     """Return signals that moved, each with its step where that is not the one before's."""
-    same = [place > 0 and sign.step == signs[place - 1].step for place, sign in enumerate(signs)]
-    words_of = [
-        sign.words if beside else f"step {sign.step:,}  {sign.words}"
-        for sign, beside in zip(signs, same, strict=True)
-    ]
-    return (
-        words_of[0],
-        *(
-            f"{', ' if beside else '; '}{words}"
-            for words, beside in zip(words_of[1:], same[1:], strict=True)
-        ),
+    others = (
+        f", {sign.words}" if sign.step == last.step else f"; step {sign.step:,}  {sign.words}"
+        for last, sign in pairwise(signs)
     )
+    return (f"step {signs[0].step:,}  {signs[0].words}", *others)
 
 
 def _joined(texts: Sequence[str], joint: str) -> Words:

@@ -142,7 +142,9 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     """Return group sizes with their prompts, and their error over the best one's."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     least = min(point.mse for point in plan.curve)
-    words = {plan.group_size: ["safe" if plan.named else "safest"]}
+    low, high = plan.safe_sizes
+    words = {size: ["safest"] for size in range(low, high + 1) if not plan.named}
+    words.setdefault(plan.group_size, ["safe"])
     if plan.present:
         words.setdefault(plan.present.group_size, []).append("in use")
     rows = [

@@ -155,18 +155,13 @@ def _is_rollout(row: DumpedRow, layout: Layout) -> bool:
 
 
 def _rewards(row: DumpedRow) -> bool:
-    """Return whether a row holds a number under a key of rewards."""
-    for key, value in row.items():
-        names = key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
-        if names and _is_a_number(value):
-            return True
-        if (
-            f"{key}/" in FUNCTION_PREFIXES
-            and isinstance(value, Mapping)
-            and any(_is_a_number(inner) for inner in value.values())
-        ):
-            return True
-    return False
+    """Return whether a row holds a number under a key of rewards, or numbers below one."""
+    return any(
+        any(map(_is_a_number, value.values()))
+        if isinstance(value, Mapping) and f"{key}/" in FUNCTION_PREFIXES
+        else _is_a_number(value) and (key in REWARD_KEYS or str(key).startswith(FUNCTION_PREFIXES))
+        for key, value in row.items()
+    )
 
 
 def _is_a_number(value: Any) -> bool:
@@ -793,11 +788,9 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     """Add the rows of a Parquet table; return whether they are verl's."""
     table = read_parquet(path)
     typical = _typical(table.schema)
+    table = table.select(list(typical))
     if dump := dump_of([typical]):
-        return _add_dump(
-            rows, enumerate(table.select(list(typical)).iter_rows(named=True)), dump, path, None
-        )
-    wanted = list(typical)
+        return _add_dump(rows, enumerate(table.iter_rows(named=True)), dump, path, None)
     layout = layout_of([typical], rewarded=rewarded)
     if layout is None:
         raise UnreadableRunError(
@@ -805,9 +798,8 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
             "reward"
         )
     decimals = [name for name, kind in table.schema.items() if kind.is_decimal()]
-    chosen = table.select(wanted).with_columns(pl.col(decimals).cast(pl.Float64))
     step = _number(path)
-    for row in chosen.iter_rows(named=True):
+    for row in table.with_columns(pl.col(decimals).cast(pl.Float64)).iter_rows(named=True):
         rows.add(row, layout, step)
     return layout.verl
 

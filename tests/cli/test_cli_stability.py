@@ -74,7 +74,7 @@ def test_settings_that_leave_both_sides_cannot_tell(
     write_run(home, recursion(0.02, 0.9, 299, lag="none", start=0.2, plateau=0.8))
     plain = answer(capsys, command)
     assert plain["verdict"] == "open"
-    assert any("Force and limit are those of the whole lag" in note for note in plain["notes"])
+    assert any("its limit are those of the whole lag" in note for note in plain["notes"])
 
 
 @pytest.mark.usefixtures("home")

@@ -128,10 +128,10 @@ def doubts_of(
     doubts = {
         swings: bool(swings),
         f"the {law} describes the reward clearly better than an exponential or a damped "
-        "oscillation, from which the force can be read": fit is not best
+        "oscillation, from which learning rate × curvature (the force) can be read": fit is not best
         and aicc[fit.law] - min(aicc.values()) > CLEARLY,
-        "the curve is too fast for its momentum and lag, so the force has no upper "
-        "bound": force.too_fast,
+        "the curve is too fast for its momentum and lag, so learning rate × curvature has "
+        "no upper bound": force.too_fast,
         "the last rows are mostly one constant: a reward at its bound shows no "
         "oscillation": np.unique(late, return_counts=True)[1].max() > 0.5 * len(late),
         "the log ends within a time constant of its curve: the plateau is uncertain": not has_begun,
@@ -284,13 +284,13 @@ NO_GUARANTEE = (
     "curvature that the reward does not show, so this is no guarantee."
 )
 WHOLE_CURVE = (
-    "The force is read off the whole curve, though the curvature changes on the way to the "
-    "plateau. Therefore the ends of its interval are a factor of 3 farther out than the fit says, "
-    "as simulated runs required."
+    "Learning rate × curvature is read off the whole curve, though the curvature changes on the "
+    "way to the plateau. Therefore the ends of its interval are a factor of 3 farther out than the "
+    "fit says, as simulated runs required."
 )
 ADAM = (
-    "Adam is approximated: momentum = beta1, and force = (1 − beta1) × learning rate × curvature "
-    "/ root of the second moment, which is treated as constant."
+    "Adam is approximated: momentum = beta1, and the product is (1 − beta1) × learning rate × "
+    "curvature / root of the second moment, which is treated as constant."
 )
 ADAM_RATE = (
     "With Adam a log does not show the largest stable learning rate, and the margin gives no room "
@@ -298,12 +298,12 @@ ADAM_RATE = (
 )
 HALF_FORCE = (
     "If the reward is at its own maximum and no KL term holds it back, it relaxes twice as fast "
-    "as the weights. Then the force is half of this and the margin is twice as large."
+    "as the weights: learning rate × curvature is half of this, and the margin twice as large."
 )
-NO_LAG_LEFT = "The exact importance ratio removes the lag: force and limit are on-policy ones."
+NO_LAG_LEFT = "The exact importance ratio removes the lag: the limit is the on-policy one."
 PERHAPS_NO_LAG = (
-    "Force and limit are those of the whole lag. Its loss may leave less of it: the interval of "
-    "the margin covers that too."
+    "Learning rate × curvature and its limit are those of the whole lag. The loss may leave less "
+    "of it: the interval of the margin covers that too."
 )
 
 
@@ -428,8 +428,8 @@ def _notes(
     notes = [NO_GUARANTEE, WHOLE_CURVE]
     if with_force is not fit:
         notes.append(
-            f"The law of the reward is the {law_name(fit.law)}, from which no force can be read. "
-            f"The force is estimated with the {law_name(with_force.law)} instead."
+            f"The law of the reward is the {law_name(fit.law)}, which has no curvature to read "
+            f"off. Instead it is read off the {law_name(with_force.law)}."
         )
     if adam:
         notes += [ADAM, ADAM_RATE]
@@ -441,8 +441,8 @@ def _notes(
     schedule = str(record.config.value("learning_rate_schedule") or "constant")
     if not schedule.startswith("constant"):
         notes.append(
-            f"The learning rate follows a schedule ({schedule}): the force is a mean over the "
-            "log, and it was larger at the peak."
+            f"The learning rate follows a schedule ({schedule}): learning rate × curvature is a "
+            "mean over the log, and it was larger at the peak."
         )
     notes.append(HALF_FORCE)
     if len(lag.remaining) > 1:

@@ -287,7 +287,7 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
         rows.append(("Possible limits", ends, "limits that the unknown settings allow"))
     if evidence.knows_rate and mode.max_learning_rate is not None:
         rows.append(
-            ("Largest learning rate", number(mode.max_learning_rate), "for this mode alone")
+            ("Largest learning rate", number(mode.max_learning_rate), "by what the reward shows")
         )
     if mode.lag != "none":
         rows.append(("Longest refresh interval", _longest(mode), "updates at this force"))

@@ -580,8 +580,7 @@ def causes_page() -> str:
             facts = "; ".join(text for text in words if asked not in text)
             certainty = clause.certainty.value if clause.weight > 0 else "by a probe"
             lines.append(f"| {clause.weight:g} | {certainty} | {where} | {facts} |")
-        against = [f"{fact.value} (-{weight:g})" for fact, weight in row.against]
-        lines += ["", *([f"Against: {'; '.join(against)}.", ""] if against else [])]
+        lines += [""]
         if row.first:
             order = "before all else" if row.lag < 0 else f"within {row.lag} rows of the reward"
             lines += [f"Moves {order}: {', '.join(row.first)}.", ""]
@@ -595,15 +594,9 @@ def causes_page() -> str:
 
 def atom_words(atom: Any) -> str:
     """An entry of a clause in words."""
-    from groupwise.diagnostics.judgement import Presence
-
     facts, wanted = atom
     words = ", or ".join(fact.value for fact in facts)
-    return {
-        Presence.SEEN: words,
-        Presence.ABSENT: f"not: {words}",
-        Presence.NOT_LOGGED: f"not logged: {words}",
-    }[wanted]
+    return words if wanted else f"not: {words}"
 
 
 def with_table(path: Path, name: str, table: str) -> str:
@@ -615,7 +608,7 @@ def with_table(path: Path, name: str, table: str) -> str:
 
 def _done(line: str) -> str:
     """What to do about a cause, of no run in particular."""
-    return line.format(step="N", onset="N", mask="", updates="")
+    return line.format(back="restart from step N", onset=" of step N")
 
 
 def with_causes(path: Path) -> str:

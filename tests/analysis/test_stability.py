@@ -92,6 +92,24 @@ def known_run() -> tuple[RunRecord, Fitted]:
     return record, fit_metric(record, "reward")
 
 
+def test_the_force_stands_beside_the_limit_of_its_own_lag() -> None:
+    """Where the loss may leave less of the lag only the margin covers that too."""
+    settled, open_one = (
+        stability_evidence(record, fit_metric(record, "reward"))
+        for record in (
+            linear_run(0.002, KNOWN | more)
+            for more in ({"importance_ratio": "none"}, {"importance_ratio": "clipped"})
+        )
+    )
+    assert settled.force == open_one.force
+    assert settled.mode
+    assert open_one.mode
+    assert settled.margin
+    assert open_one.margin
+    assert settled.mode.threshold == open_one.mode.threshold
+    assert settled.margin.high < open_one.margin.high
+
+
 def test_the_force_of_a_linear_run_lies_in_its_interval(
     known_run: tuple[RunRecord, Fitted],
 ) -> None:
@@ -458,17 +476,17 @@ def rows_of(mode: Stability) -> dict[str, tuple[str, ...]]:
 def test_tables_write_what_was_judged() -> None:
     rows = rows_of(stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped"))
     assert rows == {
-        "Force per update": ("0.02", "learning rate × stiffness"),
-        "Threshold": ("0.0339", "momentum 0.9, refresh, 8 updates"),
-        "Margin": ("1.69", "threshold divided by force; above 1 is stable"),
-        "Published rule": ("0.0125", "limit of the force: (1 − momentum) / interval"),
-        "Possible thresholds": ("0.0339 to 3.8", "thresholds that the unknown settings allow"),
+        "Learning rate × curvature": ("0.02", "the force, per update"),
+        "Its limit": ("0.0339", "momentum 0.9, refresh, 8 updates"),
+        "Margin": ("1.69", "limit divided by force; above 1 is stable"),
+        "Limit of arXiv 2606.30789": ("0.0125", "(1 − momentum) / interval"),
+        "Possible limits": ("0.0339 to 3.8", "limits that the unknown settings allow"),
         "Longest refresh interval": ("14", "updates at this force"),
     }
     rows = rows_of(stability(5.0, 0.9, refresh_interval=1))
-    assert rows["Threshold"][1] == "momentum 0.9, refresh, 1 update"
+    assert rows["Its limit"][1] == "momentum 0.9, refresh, 1 update"
     rows = rows_of(stability(5.0, 0.9, lag="none"))
-    assert rows["Threshold"][1] == "momentum 0.9, no lag"
+    assert rows["Its limit"][1] == "momentum 0.9, no lag"
     assert "Longest refresh interval" not in rows  # there is none to bound
     assert "Largest learning rate" not in rows
 
@@ -520,8 +538,8 @@ def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(
     open_one = replace(evidence, margin=Interval(34_819.0, 0.2, 131_167.0))
     assert open_one.verdict == "open"
     assert open_one.conclusion.endswith(
-        "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the data "
-        "do not show whether these dynamics are stable."
+        "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the log "
+        "does not show whether the run is stable."
     )
     rows = {row[0]: row[1] for row in evidence_grid(open_one).rows}
     says("analysis/stability/2", rows["Margin"])
@@ -532,9 +550,9 @@ def test_the_report_has_the_section(known_run: tuple[RunRecord, Fitted]) -> None
     page = render([summary])
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
     for words in (
-        "As far as the log shows, the dynamics of the reward are stable",
+        "As far as the log shows, the reward is stable",
         "no guarantee",
-        "Published rule",
+        "Limit of arXiv 2606.30789",
     ):
         assert words in section
     assert summary.as_dict()["stability"]["verdict"] == "stable"

@@ -74,7 +74,7 @@ def test_settings_that_leave_both_sides_cannot_tell(
     write_run(home, recursion(0.02, 0.9, 299, lag="none", start=0.2, plateau=0.8))
     plain = answer(capsys, command)
     assert plain["verdict"] == "open"
-    assert any("How much of the lag counts is unknown" in note for note in plain["notes"])
+    assert any("its limit are those of the whole lag" in note for note in plain["notes"])
 
 
 @pytest.mark.usefixtures("home")
@@ -111,7 +111,7 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert (plain["state"], plain["headline"]) == (bare["state"], bare["headline"])
     assert " ".join(plain["headline"].split()) in " ".join(text.partition("Stability")[0].split())
     assert "no guarantee" in text
-    assert "Published rule" in text
+    assert "Limit of arXiv 2606.30789" in text
 
 
 def test_the_embedded_run_needs_no_option(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,8 +19,9 @@ from tests.golden.sentences import says
 from tests.sources import tree
 
 from groupwise.diagnostics import causes, judgement
+from groupwise.diagnostics.causes import ADVICE, CAUSES, advised
 from groupwise.diagnostics.judge import CHECKS, judge
-from groupwise.diagnostics.judgement import Fact, actions_of
+from groupwise.diagnostics.judgement import Action, Fact, action_of
 from groupwise.files import table_rows
 from groupwise.pages.html import _settings_to_copy
 from groupwise.pages.screen import actions_said
@@ -36,6 +37,13 @@ def config(**settings: Any) -> RunConfig:
     return RunConfig().with_settings(settings, "a test")
 
 
+def actions_of(key: str, settings: RunConfig, step: int | None) -> list[Action]:
+    """The actions of a cause, or those of a fact or a check."""
+    row = CAUSES.get(key)
+    line, entries = (row.do, row.actions) if row else ADVICE.get(key, ("", []))
+    return [action_of(*clause, settings) for clause in advised(line, entries, step=step).clauses]
+
+
 @each_case(
     ("key", "given", "step", "expected"),
     [
@@ -46,6 +54,7 @@ def config(**settings: Any) -> RunConfig:
             [
                 ("restart", None, 130, ("model_name_or_path=checkpoint-130",), ""),
                 ("rate", 1 / 3, 1e-6 / 3, ("learning_rate=3.33e-07",), ""),
+                ("clip", None, None, (), ""),
                 ("updates", None, 1, ("num_iterations=1",), ""),
             ],
         ),
@@ -91,7 +100,7 @@ def config(**settings: Any) -> RunConfig:
 def test_an_action_is_told_in_the_users_own_settings(
     key: str, given: dict[str, Any], step: int | None, expected: list[tuple[Any, ...]]
 ) -> None:
-    taken = actions_of([key], config(**given), step)
+    taken = actions_of(key, config(**given), step)
     assert [
         (action.kind, pytest.approx(action.factor), action.value, action.settings, action.missing)
         for action in taken
@@ -100,14 +109,13 @@ def test_an_action_is_told_in_the_users_own_settings(
 
 def test_every_kind_has_words_and_every_other_key_is_of_a_fact_or_a_check() -> None:
     assert len({row["kind"] for row in SETTINGS}) == len(SETTINGS)
-    assert all(row["words"] for row in SETTINGS)
     assert {*KEYS} <= {fact.name for fact in Fact} | {*CHECKS}
     for key in (*KEYS, *causes.CAUSES):  # and each entry can be read
-        assert actions_of([key], config(framework="verl"), 5), key
+        assert actions_of(key, config(framework="verl"), 5), key
 
 
 # Kinds that no trainer has a setting for, and those of which a trainer lacks one.
-NO_SETTING = {"environment", "filter", "loss", "precision", "stop", "stop_token"}
+NO_SETTING = {"clip", "environment", "filter", "look", "loss", "precision", "stop", "stop_token"}
 LACKS = {
     "trl": {"anew", "baseline", "reward", "routing", "tokens", "verifier"},
     "verl": {"mask"},
@@ -122,7 +130,7 @@ LACKS = {
 
 @each_case(("step", "kind"), [(None, "rate"), (0, "anew"), (7, "restart")])
 def test_before_the_first_checkpoint_a_run_is_started_anew(step: int | None, kind: str) -> None:
-    actions = actions_of(["far"], config(framework="trl"), step)
+    actions = actions_of("far", config(framework="trl"), step)
     assert actions[0].kind == kind
     assert ("restart" in [action.kind for action in actions]) is (kind == "restart")
 
@@ -132,7 +140,7 @@ def test_every_cause_has_actions_in_the_settings_that_a_trainer_has(framework: s
     without = {
         action.kind
         for key in causes.CAUSES
-        for action in actions_of([key], config(framework=framework), 7)
+        for action in actions_of(key, config(framework=framework), 7)
         if not action.settings
     }
     assert without - NO_SETTING == LACKS[framework]

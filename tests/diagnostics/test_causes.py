@@ -20,7 +20,6 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
-    Presence,
     Sign,
     Status,
     stated,
@@ -54,7 +53,7 @@ def cause_of_standing(standing: Incident) -> Cause:
 
 
 def comes_first(incident: Incident) -> bool:
-    return incident.state(Fact.FIRST, CAUSES["sampler"]) is Presence.SEEN
+    return incident.sees(Fact.FIRST, CAUSES["sampler"])
 
 
 def is_watched(incident: Incident) -> bool:
@@ -467,7 +466,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             cause_of(LIKELY, "harder_data"),
             9,
             12,
-            "check what changed in the prompts at step 12 before you stop the run; draw prompts that are sometimes right",
+            "check what changed in the prompts of step 12 before you stop the run; draw prompts that are sometimes right",
         ),
         (
             cause_of(LIKELY, "harder_data"),
@@ -499,14 +498,14 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             5,
             "for the first cause: grade some completions by hand; draw prompts that are sometimes right",
         ),
-        (Cause(), 4, 5, "the check's own"),
+        (Cause(), 4, 5, "restart from step 4; lr ÷ 3, if the held-out reward fell too"),
     ],
 )
 def test_the_line_that_says_what_to_do(
     cause: Cause, step: int | None, onset: int | None, line: str
 ) -> None:
-    finding = Finding(Status.WARNING, "", advice="the check's own", check="check")
-    assert advice_for(cause, finding, step=step, onset=onset).do == line
+    finding = Finding(Status.WARNING, "", facts=(Fact.DECLINE,), check="check")
+    assert advice_for(cause, finding, step=step, onset=onset, needless=["clip"]).do == line
 
 
 @each_case(
@@ -595,20 +594,19 @@ def test_every_cause_has_a_line_of_its_own_and_evidence() -> None:
     assert not [row.label for row in CAUSES.values() if ":" in row.label]  # it follows a colon
 
 
-def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None:
+def test_a_case_says_of_a_fact_whether_it_is_seen_and_whether_it_could_be() -> None:
     row = CAUSES["length"]
     longer = incident((), sign(LENGTH, 100.0, 200.0))
-    assert longer.state(Fact.LENGTH_RAN_AWAY, row) is Presence.SEEN
-    assert incident().state(Fact.LENGTH_RAN_AWAY, row) is Presence.ABSENT
-    assert incident(logged=(ENTROPY,)).state(Fact.LENGTH_RAN_AWAY, row) is Presence.NOT_LOGGED
-    assert Fact.LENGTH_RAN_AWAY in longer.seen
+    assert longer.sees(Fact.LENGTH_RAN_AWAY, row)
+    assert longer.sees(Fact.LENGTH_LOGGED, row)
+    assert not incident().sees(Fact.LENGTH_RAN_AWAY, row)
+    assert incident().sees(Fact.LENGTH_LOGGED, row)
+    assert not incident(logged=(ENTROPY,)).sees(Fact.LENGTH_LOGGED, row)
+    assert incident(logged=(CUT,)).sees(Fact.LENGTH_LOGGED, row)
     # More answers that are cut off ran away in length, unless answers are shorter: turns ran out.
     cut = sign(CUT, 0.1, 0.6)
-    assert incident((), cut).state(Fact.LENGTH_RAN_AWAY, row) is Presence.SEEN
-    assert (
-        incident((), cut, sign(LENGTH, 200.0, 150.0)).state(Fact.LENGTH_RAN_AWAY, row)
-        is Presence.ABSENT
-    )
+    assert incident((), cut).sees(Fact.LENGTH_RAN_AWAY, row)
+    assert not incident((), cut, sign(LENGTH, 200.0, 150.0)).sees(Fact.LENGTH_RAN_AWAY, row)
 
 
 @each_case(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
+from groupwise.diagnostics.causes import advice_for
 from groupwise.diagnostics.falls import (
     Decline,
     _closer,
@@ -29,7 +30,15 @@ from groupwise.diagnostics.falls import (
 )
 from groupwise.diagnostics.instability import _decline, _shortened
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Judgement, State, Status
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Fact,
+    Finding,
+    Judgement,
+    State,
+    Status,
+)
 from groupwise.diagnostics.signals import (
     Evidence,
     NoisyMetric,
@@ -416,7 +425,8 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
         {"verifier": Status.WARNING},
     )
     assert judgement.headline.endswith(" → exactly 1 from step 121 on (80 rows)")
-    says("diagnostics/collapse/2", answer(judgement, "verifier").advice)
+    passes = advice_for(Cause(), answer(judgement, "verifier"), step=None, onset=None)
+    says("diagnostics/collapse/2", passes.do)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 
 

@@ -197,7 +197,7 @@ def test_two_data_sources_in_turn_are_no_instability() -> None:
         judgement = judge(log(reward=reward))
         assert (judgement.state, statuses_of(judgement)) == (State.OK, {})
         said = (
-            "No sign of a problem: the reward does not oscillate except with the order of the data, "
+            "the reward does not oscillate except with the order of the data, "
             "with a period of 2 rows."
         )
         assert answer(judgement, "instability").message == said

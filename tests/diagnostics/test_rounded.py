@@ -234,8 +234,9 @@ def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
         "reward": 0.5 + 0.01 * (-1.0) ** ROW,
         "entropy": since(0.0, 0.001, 20),
     }
-    assert "entropy" in instability.unstable_training(log(**columns)).message
-    assert "entropy" not in instability.unstable_training(log(THREE, **columns)).message
+    rounded = instability.unstable_training(log(THREE, **columns))
+    assert instability.unstable_training(log(**columns)).signs[0].signal == "entropy"
+    assert (rounded.status, rounded.signs) == (Status.NONE, ())
 
 
 def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:

@@ -12,9 +12,18 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
+from groupwise.diagnostics.causes import advice_for
 from groupwise.diagnostics.falls import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
-from groupwise.diagnostics.judgement import Certainty, Fact, Finding, State, Status, exactly
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Fact,
+    Finding,
+    State,
+    Status,
+    exactly,
+)
 from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.diagnostics.verifier import _explained, _fallen, broken_verifier, who_fails
 from groupwise.intervals import Interval
@@ -131,7 +140,7 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     up = finding_of(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
     assert up.status == Status.WARNING
     says("diagnostics/verifier/11", up.message)
-    says("diagnostics/verifier/5", up.advice)
+    says("diagnostics/verifier/5", advice_for(Cause(), up, step=None, onset=None).do)
     zero = finding_of(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
     says("diagnostics/verifier/6", zero.message)
 

@@ -605,7 +605,7 @@ def test_whole_batches_with_one_reward_are_the_fewest_groups(equal: Any, status:
     assert finding.value is not None
     assert np.isclose(finding.value.value, equal.mean())
     if status is Status.INFO:
-        assert finding.message.startswith("at least 20 % of groups have zero variance: ")
+        assert finding.message.startswith("20 % of the batches have zero variance in every group ")
 
 
 def test_fewer_groups_teach_than_in_the_first_quarter_and_not_its_first_rows() -> None:

@@ -137,20 +137,20 @@ def test_a_failed_run_is_drawn_as_specified() -> None:
 
 
 @each_case(
-    ("moves", "said"),
+    ("fact", "said"),
     [
-        ({"completion_length"}, "step 85  entropy 0.13 → 0.31 → 0.54"),
-        ({"kl"}, "step 90  KL 0.1 → 3"),
+        (Fact.LENGTH_SHRANK, "step 85  entropy 0.13 → 0.31 → 0.54"),
+        (Fact.KL_HUGE, "step 90  KL 0.1 → 3"),
     ],
 )
 def test_what_follows_shows_what_the_cause_names_unless_it_came_first(
-    moves: set[str], said: str
+    fact: Fact, said: str
 ) -> None:
     later = (
         Sign("kl", 90, 0.1, 3.0, "KL 0.1 → 3"),
         Sign("norm", 95, 1.0, 9.0, "gradient norm 1 → 9"),
     )
-    cause = replace(FAILED.cause, moves=moves)
+    cause = replace(FAILED.cause, facts=(fact,))
     lines = judgement_lines(replace(FAILED, then=(*FAILED.then, *later), cause=cause))
     assert lines[2].startswith(f"  then        {said}")
 
@@ -217,7 +217,7 @@ def test_what_followed_is_told_in_the_order_of_its_steps() -> None:
     """What the cause names has room, and nothing later stands before it."""
     steps = {"reward": 80, "entropy": 90, "kl": 95}
     then = tuple(Sign(name, step, 0.1, 0.9, f"{name} moved") for name, step in steps.items())
-    cause = replace(FAILED.cause, moves={"entropy"})
+    cause = replace(FAILED.cause, facts=(Fact.ENTROPY_ROSE,))
     lines = judgement_lines(replace(FAILED, then=then, cause=cause))
     assert "  then        step 90  entropy moved; step 95  kl moved" in lines
     plain = judgement_lines(replace(FAILED, then=then))
@@ -295,10 +295,10 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
     assert words_in(lines) <= MOST_WORDS
     assert [line[2:13].strip() for line in lines[1:]] == [
         "first sign",
-        "then",
         "cannot tell",
         "",
         "do",
+        "cost",
         "reward █",
     ]
 

@@ -78,7 +78,7 @@ def _mended(course: Course, _: Action) -> Course:
 
 
 # The trainer's own policy samples in one turn; neither its loss nor its world has a fault.
-_IDLE = "resume weights sampling tokens routing loss environment stop_token turns"
+_IDLE = "look clip resume weights sampling tokens routing loss environment stop_token turns"
 _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
     "restart": lambda course, action: replace(course, step=int(action.value or 0)),
     "anew": lambda course, _: replace(course, step=0),

@@ -64,7 +64,9 @@ NO_APPROACH = ("flat", "non_stationary", "failed")
 def margin_of(
     fits: list[FitResult], momentum: float, lag: LagSetting
 ) -> tuple[FitResult, EffectiveForce, Interval]:
-    """Return the fit that tells a force, the force and the margin over every lag allowed."""
+    """Return the fit that tells a force, the force at the lag of the settings, and the margin over
+    every lag that the loss may leave.
+    """
     from groupwise.edge.force import force_of_fit
     from groupwise.edge.mode import threshold
 
@@ -94,7 +96,7 @@ def margin_of(
             low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
             margins.append(Interval(limit / force.value, low, high, force.level))
         too_fast = any(force.too_fast for force in forces)
-        return fit, replace(forces[0], force=hull(widened), too_fast=too_fast), hull(margins)
+        return fit, replace(forces[0], force=widened[0], too_fast=too_fast), hull(margins)
     assert problem
     raise problem
 
@@ -125,10 +127,11 @@ def doubts_of(
     has_begun = np.ptp(fit.time_T) >= FEWEST_TIMES * slow.value
     doubts = {
         swings: bool(swings),
-        f"the {law} describes the reward clearly better than any law that has a restoring "
-        "force": fit is not best and aicc[fit.law] - min(aicc.values()) > CLEARLY,
-        "the curve is too fast for its momentum and lag, so the force has no upper "
-        "bound": force.too_fast,
+        f"the {law} describes the reward clearly better than an exponential or a damped "
+        "oscillation, from which learning rate × curvature (the force) can be read": fit is not best
+        and aicc[fit.law] - min(aicc.values()) > CLEARLY,
+        "the curve is too fast for its momentum and lag, so learning rate × curvature has "
+        "no upper bound": force.too_fast,
         "the last rows are mostly one constant: a reward at its bound shows no "
         "oscillation": np.unique(late, return_counts=True)[1].max() > 0.5 * len(late),
         "the log ends within a time constant of its curve: the plateau is uncertain": not has_begun,
@@ -210,14 +213,14 @@ class StabilityEvidence(Plain):
             return f"Unavailable: {self.unavailable}"
         force, limit = ranged_force(self.force.force), number(self.mode.threshold)
         numbers = (
-            f"the force is {force} per update and the limit is {limit}, a margin of "
-            f"{ranged_margin(self.margin)}"
+            f"learning rate × curvature (the force) is {force} per update, and its limit at this "
+            f"momentum and lag is {limit}, a margin of {ranged_margin(self.margin)}"
         )
         if self.verdict == "stable":
-            return f"As far as the log shows, the dynamics of the reward are stable: {numbers}."
+            return f"As far as the log shows, the reward is stable: {numbers}."
         return (
-            f"Undecided: {numbers}. The margin may be below 1, so the data do not show whether "
-            f"these dynamics are stable.{self.mode.decision}"
+            f"Undecided: {numbers}. The margin may be below 1, so the log does not show whether "
+            f"the run is stable.{self.mode.decision}"
         )
 
     @property
@@ -277,17 +280,17 @@ def margin_alone(margin: float) -> str:
 
 
 NO_GUARANTEE = (
-    "This covers only the dynamics that the reward shows. A faster mode may be invisible in the "
-    "reward and still unstable, so this is no guarantee."
+    "This covers only what the reward shows. Weights may still diverge in a direction of larger "
+    "curvature that the reward does not show, so this is no guarantee."
 )
 WHOLE_CURVE = (
-    "The force comes from the whole curve, but far from its plateau a curve is not one linear "
-    "mode. Therefore the ends of its interval are a factor of 3 farther out than the fit says, "
-    "as simulated runs required."
+    "Learning rate × curvature is read off the whole curve, though the curvature changes on the "
+    "way to the plateau. Therefore the ends of its interval are a factor of 3 farther out than the "
+    "fit says, as simulated runs required."
 )
 ADAM = (
-    "Adam is approximated: momentum = beta1, and force = (1 − beta1) × learning rate × stiffness "
-    "/ root of the second moment, which is treated as constant."
+    "Adam is approximated: momentum = beta1, and the product is (1 − beta1) × learning rate × "
+    "curvature / root of the second moment, which is treated as constant."
 )
 ADAM_RATE = (
     "With Adam a log does not show the largest stable learning rate, and the margin gives no room "
@@ -295,11 +298,12 @@ ADAM_RATE = (
 )
 HALF_FORCE = (
     "If the reward is at its own maximum and no KL term holds it back, it relaxes twice as fast "
-    "as the parameters. Then the force is half of this and the margin is twice as large."
+    "as the weights: learning rate × curvature is half of this, and the margin twice as large."
 )
-NO_LAG_LEFT = "The exact importance ratio removes the lag: force and threshold are on-policy ones."
+NO_LAG_LEFT = "The exact importance ratio removes the lag: the limit is the on-policy one."
 PERHAPS_NO_LAG = (
-    "How much of the lag counts is unknown: the intervals cover all of it and none of it."
+    "Learning rate × curvature and its limit are those of the whole lag. The loss may leave less "
+    "of it: the interval of the margin covers that too."
 )
 
 
@@ -424,8 +428,8 @@ def _notes(
     notes = [NO_GUARANTEE, WHOLE_CURVE]
     if with_force is not fit:
         notes.append(
-            f"The law of the reward is the {law_name(fit.law)}, which has no restoring force. "
-            f"The force is estimated with the {law_name(with_force.law)} instead."
+            f"The law of the reward is the {law_name(fit.law)}, which has no curvature to read "
+            f"off. Instead it is read off the {law_name(with_force.law)}."
         )
     if adam:
         notes += [ADAM, ADAM_RATE]
@@ -437,8 +441,8 @@ def _notes(
     schedule = str(record.config.value("learning_rate_schedule") or "constant")
     if not schedule.startswith("constant"):
         notes.append(
-            f"The learning rate follows a schedule ({schedule}): the force is a mean over the "
-            "log, and it was larger at the peak."
+            f"The learning rate follows a schedule ({schedule}): learning rate × curvature is a "
+            "mean over the log, and it was larger at the peak."
         )
     notes.append(HALF_FORCE)
     if len(lag.remaining) > 1:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.files import free_target
+from groupwise.intervals import percent
 
 if TYPE_CHECKING:
     from groupwise.analysis.probing import ProbeOptions
@@ -95,7 +96,7 @@ def _list(
         by = f"by {trial.steps} steps of this run" if trial.steps else by
         cost = (
             f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, "
-            f"{trial.bits:.2f} bits"
+            f"it leaves {percent(2**-trial.bits)} of these causes on average"
         )
         # what trains knows its settings itself
         words = shlex.join(opened[:1] if trial.steps else opened)

@@ -1,8 +1,8 @@
 """From facts to why, one row of `causes.tsv` a cause and one rule over all rows; and which
 experiment tells the causes apart that remain, a row of `probes.tsv` each.
 
-A cell of `likely` or `possible` holds clauses, FACT+!NOT_SEEN+?NOT_LOGGED+THIS|THAT=weight; what
-is not logged is not seen either. The weight of one is set against those of other causes: the
+A cell of `likely` or `possible` holds clauses, FACT+!NOT_SEEN+THIS|THAT=weight; what is not
+logged is not seen either. The weight of one is set against those of other causes: the
 highest is named first, equal ones tie, and a new cause is placed between those that it must yield
 to and those that it beats.
 
@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain, repeat
 
 import numpy as np
 import polars as pl
@@ -34,7 +35,6 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
-    Presence,
     Sign,
     Status,
     exactly,
@@ -44,6 +44,7 @@ from groupwise.diagnostics.judgement import (
 from groupwise.diagnostics.numerics import SOON
 from groupwise.diagnostics.signals import Evidence, gained_since, reach_of, stands_since
 from groupwise.diagnostics.verifier import who_fails
+from groupwise.diagnostics.zero_variance import off_the_ends
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, mean_interval, wilson
@@ -185,7 +186,9 @@ def contenders(cause: Cause) -> Words:
             return kind.causes
     if cause.certainty is Certainty.LIKELY:
         return cause.keys
-    return tuple(dict.fromkeys((*cause.keys, *_spoken_of(cause.rivals))))
+    pages = {CAUSES[key].page for key in cause.keys}
+    others = (key for key in cause.rivals if CAUSES[key].page not in pages)
+    return tuple(dict.fromkeys((*cause.keys, *_spoken_of(others))))
 
 
 def _spoken_of(keys: Iterable[str]) -> list[str]:
@@ -569,16 +572,16 @@ GRADIENT_GROWS, EXPLODED, SAMPLER_MOVES = 10.0, 1e4, 5.0
 
 @frozen
 class Clause:
-    """Facts that speak for a cause together: of each entry one must be as it says."""
+    """Facts that speak for a cause together: of each entry one must be seen, or not be."""
 
     weight: float
     certainty: Certainty
-    atoms: tuple[tuple[tuple[Fact, ...], Presence], ...]
+    atoms: tuple[tuple[tuple[Fact, ...], bool], ...]
 
     @property
     def facts(self) -> set[Fact]:
         """Those that are to be seen."""
-        return {fact for facts, wanted in self.atoms if wanted is Presence.SEEN for fact in facts}
+        return {fact for facts, wanted in self.atoms if wanted for fact in facts}
 
 
 @frozen
@@ -588,11 +591,11 @@ class CauseRow:
     key: str
     label: str
     clauses: tuple[Clause, ...]
-    against: tuple[tuple[Fact, float], ...]
     first: Words  # quantities that move first, if it is the cause
     lag: int  # rows that they may be away from the fall; -1: before anything else moved
     tells: Words  # what to log to tell it from others, the cheapest first
-    do: str  # {step} is the last step before the first sign, {onset} that of the failure
+    do: str  # {back} goes back to before the first sign, {onset} says of which step
+    actions: list[str]  # of the clauses of that, in their order
     page: str  # of the playbook
 
     @property
@@ -601,18 +604,12 @@ class CauseRow:
         return {fact for clause in self.clauses for fact in clause.facts}
 
 
-_MARKS = {"!": Presence.ABSENT, "?": Presence.NOT_LOGGED}
-
-
 def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
-    """Yield the clauses of a cell: FACT+!ABSENT+?NOT_LOGGED+ONE|OTHER=weight; ..."""
+    """Yield the clauses of a cell: FACT+!NOT_SEEN+ONE|OTHER=weight; ..."""
     for clause in filter(None, cell.split("; ")):
         facts, _, weight = clause.partition("=")
         atoms = tuple(
-            (
-                tuple(Fact[name] for name in atom.lstrip("!?").split("|")),
-                _MARKS.get(atom[0], Presence.SEEN),
-            )
+            (tuple(Fact[name] for name in atom.lstrip("!").split("|")), atom[0] != "!")
             for atom in facts.split("+")
         )
         yield Clause(float(weight), certainty, atoms)
@@ -620,20 +617,17 @@ def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
 
 def _row(cells: Mapping[str, str]) -> CauseRow:
     """Read a row of the table."""
-    against = (entry.partition("=") for entry in filter(None, cells["against"].split("; ")))
+    key, label, likely, possible, first, lag, tells, _, do, actions, page = cells.values()
     return CauseRow(
-        cells["key"],
-        cells["label"],
-        (
-            *_clauses(cells["likely"], Certainty.LIKELY),
-            *_clauses(cells["possible"], Certainty.POSSIBLE),
-        ),
-        tuple((Fact[name], float(weight)) for name, _, weight in against),
-        tuple(cells["first"].split()),
-        int(cells["lag"] or 0),
-        tuple(filter(None, cells["tells"].split("; "))),
-        cells["do"],
-        cells["page"],
+        key,
+        label,
+        (*_clauses(likely, Certainty.LIKELY), *_clauses(possible, Certainty.POSSIBLE)),
+        tuple(first.split()),
+        int(lag or 0),
+        tuple(filter(None, tells.split("; "))),
+        do,
+        actions.split("; "),
+        page,
     )
 
 
@@ -649,6 +643,8 @@ _SLOW = {
     Fact.FUNCTION_FALL_BY_AND_BY,
 }
 _AT_ONCE = {Fact.PART_LOST_AT_ONCE, Fact.REWARD_CONSTANT_AT_ONCE}
+# What is to be explained, and of which kind it is, speaks for many causes.
+_FRAME = {Fact.FELL, Fact.STANDS, Fact.PARTED, Fact.ROSE, Fact.POLICY_MAY_FAIL, Fact.WATCHED}
 # The held-out reward did not fall with the training reward.
 _OF_TRAINING = {Fact.TRAINING_FALLS_ALONE, Fact.TRAINING_DECLINES_ALONE}
 
@@ -673,13 +669,9 @@ class Incident:
         stated |= {*self._moved()}
         return stated | {*self._of_the_fall(stated), *self._of_the_gain()}
 
-    def state(self, fact: Fact, row: CauseRow) -> Presence:
-        """Say whether a fact is seen, shown absent, or not logged; FIRST is of the row's own."""
-        if self._comes_first(row) if fact is Fact.FIRST else fact in self.seen:
-            return Presence.SEEN
-        needed = NEEDED.get(fact)
-        logged = needed is None or any(map(self.evidence.quantity, needed))
-        return Presence.ABSENT if logged else Presence.NOT_LOGGED
+    def sees(self, fact: Fact, row: CauseRow) -> bool:
+        """Say whether a fact is seen; FIRST is of the row's own."""
+        return self._comes_first(row) if fact is Fact.FIRST else fact in self.seen
 
     def finding(self, fact: Fact) -> Finding | None:
         """Return the answer that states a fact, or None."""
@@ -793,10 +785,12 @@ class Incident:
             Fact.FELL_SOON: fell and (self.onset or 0) - steps[0] < SOON,
             Fact.POLICY_MAY_FAIL: fell and not alone and not nothing,
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
+            Fact.LENGTH_LOGGED: any(map(self.evidence.quantity, NEEDED[Fact.LENGTH_RAN_AWAY])),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
             Fact.WEIGHTS_CAME: fell and self._ages[0] - self._ages[-1] >= RENEWED,
             Fact.OLD_ROLLOUTS: fell and max(self._ages) >= RENEWED,
             Fact.CUT_AFTERWARDS: fell and self._cut_afterwards,
+            Fact.EARNS: off_the_ends(self.evidence.reward),
             Fact.PROMPTS_AGAIN: self.question is Fact.PARTED and self._prompts_again,
             Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
             Fact.GAP_JUMPED_AT_RESTART: self._jumped_at_restart("sampler_mismatch"),
@@ -918,10 +912,10 @@ def verdict(incident: Incident) -> Cause:
 
 
 def _by_rules(incident: Incident) -> Cause:
-    """Say why by the scores of all causes: that of the strongest clause that holds, less what
-    speaks against it. Causes of one score cannot be told apart.
+    """Say why by the scores of all causes: that of the strongest clause that holds. Causes of one
+    score cannot be told apart.
     """
-    scores = list[tuple[float, CauseRow, Clause]]()
+    held = list[tuple[CauseRow, Clause]]()
     for row in CAUSES.values():
         clause = max(
             (clause for clause in row.clauses if _holds(clause, incident, row)),
@@ -929,12 +923,11 @@ def _by_rules(incident: Incident) -> Cause:
             default=None,
         )
         if clause:
-            against = sum(weight for fact, weight in row.against if fact in incident.seen)
-            scores.append((clause.weight - against, row, clause))
-    best = max((score for score, _, _ in scores), default=0.0)
-    top = [(row, clause) for score, row, clause in scores if score == best > 0]
+            held.append((row, clause))
+    best = max((clause.weight for _, clause in held), default=0.0)
+    top = [(row, clause) for row, clause in held if clause.weight == best > 0]
     # Those that nothing speaks for, and nothing against, are rivals; where no cause is named, all.
-    rivals = tuple(row.key for score, row, _ in scores if 0 <= score < best or not top)
+    rivals = tuple(row.key for row, clause in held if 0 <= clause.weight < best or not top)
     if not top:
         return Cause(rivals=rivals)
     rows = [row for row, _ in top]
@@ -942,23 +935,28 @@ def _by_rules(incident: Incident) -> Cause:
     keys = tuple(row.key for row in rows)
     if len(top) == 1:
         clause = top[0][1]
-        moves = {name for fact in clause.facts & incident.seen for name in NEEDED.get(fact, ())}
-        return Cause(clause.certainty, names, keys=keys, rivals=rivals, moves=moves)
+        return Cause(
+            clause.certainty,
+            names,
+            keys=keys,
+            rivals=rivals,
+            facts=tuple(sorted(clause.facts & incident.seen - _FRAME)),
+            outweighed=tuple(
+                _label(row, incident)
+                for row, clause in held
+                if clause.certainty is Certainty.LIKELY and clause.weight < best
+            ),
+        )
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
 
 def _holds(clause: Clause, incident: Incident, row: CauseRow) -> bool:
-    """Whether of each of a clause's entries one fact is as it says; what is not logged is not
+    """Whether of each of a clause's entries one fact is seen, or is not; what is not logged is not
     seen either.
     """
-    absent = {Presence.ABSENT, Presence.NOT_LOGGED}
     return all(
-        any(
-            incident.state(fact, row) in (absent if wanted is Presence.ABSENT else {wanted})
-            for fact in facts
-        )
-        for facts, wanted in clause.atoms
+        any(incident.sees(fact, row) is wanted for fact in facts) for facts, wanted in clause.atoms
     )
 
 
@@ -973,13 +971,50 @@ def label_of(key: str, column: str = "") -> str:
     return CAUSES[key].label.format(column=column)
 
 
+RESTART = "restart"  # the action that goes back to a checkpoint
+# Of facts and checks.
+ADVICE = {
+    row["key"]: (row["do"], row["actions"].split("; "))
+    for row in table_rows("diagnostics/actions.tsv")
+}
+
+
 @frozen
 class Advice:
-    """What to do: the line, and the actions that it comes to."""
+    """What to do, a clause with its action each."""
 
-    do: str = ""
-    keys: Words = ()  # of the actions: the first that has some
+    clauses: tuple[tuple[str, str], ...] = ()
     step: int | None = None  # of the checkpoint to go back to
+    before: str = ""  # what is said first
+
+    @property
+    def do(self) -> str:
+        """The line."""
+        return self.before + "; ".join(words for words, _ in self.clauses)
+
+
+def advised(
+    line: str,
+    entries: Iterable[str] = (),
+    *,
+    step: int | None = None,
+    onset: int | None = None,
+    needless: Iterable[str] = (),
+) -> Advice:
+    """Return advice by a line whose clauses have these actions in their order; those that are left
+    over are looks.
+    """
+    back, entry = f"restart from step {step or 0:,}", f"{RESTART} ={step}"
+    if step == 0:
+        back, entry = "start the run again", "anew"
+    when = "" if onset is None else f" of step {onset:,}"
+    dropped = {*needless, *[RESTART] * (step is None)}
+    clauses = tuple(
+        (clause.format(back=back, onset=when), entry if kind == RESTART else kind)
+        for clause, kind in zip(line.split("; "), chain(entries, repeat("look")), strict=False)
+        if clause and kind not in dropped
+    )
+    return Advice(clauses, step)
 
 
 def advice_for(
@@ -990,23 +1025,18 @@ def advice_for(
     onset: int | None,
     needless: Iterable[str] = (),
 ) -> Advice:
-    """Return what to do: of the cause, or else of the check, less needless kinds of actions."""
-    keys, line = cause.keys[:1], finding.advice if finding else ""
+    """Return what to do: of the cause, or else of the check, less needless actions."""
+    line, entries = "", list[str]()
     if cause.keys:
-        line = CAUSES[cause.keys[0]].do
+        line, entries = CAUSES[cause.keys[0]].do, CAUSES[cause.keys[0]].actions
     elif finding:
-        keys = (*(fact.name for fact in finding.facts), finding.check)
-    if step == 0:
-        line = line.replace("restart from step {step}", "start the run again")
-    for kind in (*needless, *["step"] * (step is None)):
-        line = "; ".join(part for part in line.split("; ") if f"{{{kind}}}" not in part)
-    if onset is None:
-        line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    line = line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}", mask="", updates="")
-    if cause.certainty is Certainty.CANNOT_TELL:
-        log = f"log {cause.log[0]}; " if cause.log else ""
-        line = f"{log}for the first cause: {line}"
-    return Advice(line, keys, step)
+        keys = *(fact.name for fact in finding.facts), finding.check
+        line, entries = next(filter(None, map(ADVICE.get, keys)), (line, entries))
+    advice = advised(line, entries, step=step, onset=onset, needless=needless)
+    if cause.certainty is not Certainty.CANNOT_TELL:
+        return advice
+    log = f"log {cause.log[0]}; " if cause.log else ""
+    return replace(advice, before=f"{log}for the first cause: ")
 
 
 def is_serious(finding: Finding) -> bool:

@@ -33,7 +33,7 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.numerics import beyond, rose_since
+from groupwise.diagnostics.numerics import beyond, ends_in_words, rose_since
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -310,10 +310,8 @@ def truncation(evidence: Evidence) -> Finding:
     if length is None or len(length) < FEWEST_ROWS:
         said = "the log contains neither length nor the share of truncated completions"
         return not_logged(said, LOG_CUT)
-    first, last = end_levels(length)
-    said = f"the completions are {short(last)} tokens long; they were {short(first)} at first."
     finding = _by_rows(length) or _by_limit(evidence, length)
-    return finding or no_sign(f"No sign of a problem: {said}")
+    return finding or no_sign(f"the length is {ends_in_words(length, ' tokens')}.")
 
 
 def _rises(reward: NoisyMetric | None, cut: NoisyMetric) -> int | None:
@@ -342,10 +340,7 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
     rises, length = _rises(evidence.reward, cut), evidence.quantity("completion_length")
     # Of small batches single rows lie on both sides.
     if not rises and (late.value <= HALF or (onset is None and whole <= HALF)):
-        return no_sign(
-            f"No sign of a problem: {percent(end_levels(cut)[1])} of the last completions are "
-            "truncated.",
-        )
+        return no_sign(f"{percent(end_levels(cut)[1])} of the last completions are truncated.")
     row = rises or onset or 0
     step, near = cut.step_at(row), cut.value_T[max(0, row - max(5, len(cut) // 20)) : row]
     # What was cut off at first may have learnt to end, and have lost that again.

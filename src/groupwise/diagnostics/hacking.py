@@ -129,7 +129,7 @@ def reward_hacking(evidence: Evidence) -> Finding:
     coupling = coupling_of(pair, *pair.ends)
     moved = "The training reward has not changed by more than four standard errors"
     if coupling:
-        moved = f"The held-out reward gained {number(coupling.value)} times what training did"
+        moved = f"The {pair.grader} gained {number(coupling.value)} times what training did"
     return no_sign(f"{moved} ({pair.name}).")
 
 
@@ -351,7 +351,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
         finding = _behind(pair, early.start, coupling, gained=True)
     else:
-        where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
+        where = f" since the {pair.grader} was best, at step {pair.step_M[early.start]:,}"
         return _finding(pair, coupling, Status.CRITICAL, where)
     open_ = (
         not finding
@@ -539,7 +539,8 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
         for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:])
     )
     message = (
-        f"Since step {step:,} the training reward rises while {pair.held_out_name} is flat: "
+        f"Since step {step:,} the training reward rises while "
+        f"the {pair.name}{',' * (',' in pair.name)} is flat: "
         f"{arrow(before, best, last)}. This is what overfitting looks like."
     )
     return Finding(Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
@@ -561,7 +562,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     )
     ratio = ""
     if coupling:
-        ratio = f"; the ratio of held-out gain to training gain is {ranged(coupling)}"
+        ratio = f"; the ratio of the {pair.grader}'s gain to that of training is {ranged(coupling)}"
         ratio += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
@@ -774,9 +775,9 @@ class Pair:
     fall: LevelChange | None = None  # that of the held-out one, if it fell for good
 
     @property
-    def held_out_name(self) -> str:
-        """The held-out one as a clause begins."""
-        return f"the {self.name}," if "," in self.name else f"the {self.name}"
+    def grader(self) -> str:
+        """What it is: answers to the training prompts are held out of nothing."""
+        return "second grader" if self.same else HELD_OUT
 
     @property
     def ends(self) -> tuple[slice, slice]:

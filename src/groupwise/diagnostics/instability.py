@@ -55,7 +55,7 @@ from groupwise.diagnostics.judgement import (
     not_logged,
     stated,
 )
-from groupwise.diagnostics.numerics import left_at
+from groupwise.diagnostics.numerics import ends_in_words, left_at
 from groupwise.diagnostics.signals import (
     FALSE_WARNING,
     FEWEST_ROWS,
@@ -80,7 +80,6 @@ from groupwise.intervals import percent
 from groupwise.wording import clean, count, short
 
 NAME = "instability"
-ADVICE = "lr ÷ 3, or fewer updates per generation; `groupwise stability RUN` shows the margin"
 _DOUBLED = 2.0
 # A swing is harm where its amplitude grew so many times, within the late rows or since the early
 # ones.
@@ -112,14 +111,15 @@ def unstable_training(evidence: Evidence) -> Finding:
             if order is None
             else f" except with the order of the data, with a period of {order.period} rows"
         )
-        return no_sign(f"No sign of a problem: the reward does not oscillate{round_}.")
+        entropy = evidence.quantity("entropy")
+        more = entropy and f"; the entropy is {ends_in_words(entropy)}"
+        return no_sign(f"the reward does not oscillate{round_}{more or ''}.")
     # A growing swing, or a fall that is there to stay, makes it critical.
     harmed = fall is not None and settled(evidence, reward, fall)
     return replace(
         signs[0],
         status=Status.CRITICAL if harmed else signs[0].status,
         step=min(sign.step for sign in signs if sign.step is not None),
-        advice=ADVICE,
         facts=tuple(fact for sign in signs for fact in sign.facts),
     )
 
@@ -384,12 +384,11 @@ def _collapsed(evidence: Evidence, name: str, signal: NoisyMetric, fall: Fall) -
         fact = Fact.TRAINING_FALLS_ALONE if name == "reward" else Fact.FUNCTION_FALLS_ALONE
     signal_name = "held_out" if name == HELD_OUT else clean(name, longest=60)
     signs = () if name == "reward" else (Sign(signal_name, step, *ends.ends, words),)
-    advice = "restart from step {step}; lr ÷ 3"
     facts = stated(fact, behaviour_change(evidence, step))
     lost = ends.share_lost(
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
     )
-    return Finding(status, message, step, lost, HALF, advice=advice, signs=signs, facts=facts)
+    return Finding(status, message, step, lost, HALF, signs=signs, facts=facts)
 
 
 def _recovered(name: str, signal: NoisyMetric, fall: Fall) -> Finding:
@@ -409,7 +408,6 @@ def _decline(evidence: Evidence) -> Finding | None:
     change, after = level_changes(evidence)["reward"], decline.after
     (height, now), step = change.ends, change.first
     message = f"reward {arrow(height, now)}, lower since step {step:,}"
-    advice = "restart from step {step}; lr ÷ 3, if the held-out reward fell too"
     level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
     if (
         at_once(level, decline.middle)
@@ -420,7 +418,7 @@ def _decline(evidence: Evidence) -> Finding | None:
         most = -HALF * (height - reward_floor(evidence))
         if level.change(decline.best, slice(decline.end, None)).high < most:
             status = Status.CRITICAL
-    return Finding(status, message, step, after, height, advice=advice, facts=(fact,))
+    return Finding(status, message, step, after, height, facts=(fact,))
 
 
 def _shortened(evidence: Evidence) -> Finding | None:
@@ -444,14 +442,12 @@ def _shortened(evidence: Evidence) -> Finding | None:
     dead = f"{percent(silent[-1])} of {'steps' if alike is None else 'groups'} give no gradient"
     message = f"{words} tokens since step {step:,}; {dead}"
     sign = Sign("completion_length", step, before, end, words)
-    advice = "read the completions: very short ones may still earn a reward"
     return Finding(
         Status.CRITICAL,
         message,
         step,
         exactly(end / before),
         _TENTH,
-        advice=advice,
         signs=(sign,),
         facts=(Fact.ANSWERS_SHRANK,),
     )

@@ -26,7 +26,15 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
-from groupwise.diagnostics.causes import CAUSES, Advice, Incident, advice_for, is_serious, verdict
+from groupwise.diagnostics.causes import (
+    CAUSES,
+    Advice,
+    Incident,
+    advice_for,
+    advised,
+    is_serious,
+    verdict,
+)
 from groupwise.diagnostics.falls import (
     ANSWERS,
     by_and_by,
@@ -37,6 +45,7 @@ from groupwise.diagnostics.falls import (
     signs_of_fall,
 )
 from groupwise.diagnostics.judgement import (
+    NEEDED,
     Action,
     Cause,
     Certainty,
@@ -47,7 +56,7 @@ from groupwise.diagnostics.judgement import (
     Sign,
     State,
     Status,
-    actions_of,
+    action_of,
     cost_since,
     cost_to_come,
 )
@@ -191,7 +200,7 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     if learning is Learning.FALLING:
         fell = moved("reward", since, progress.before, progress.after)
         about = signs_about(look.evidence, since, reach=reach_of(look.evidence))
-        advice, signs = Advice(FELL_LATE.format(since)), _earliest((*about, fell))
+        advice, signs = advised(FELL_LATE.format(since)), _earliest((*about, fell))
     elif learning is Learning.FLAT and not cause.names:
         advice = _stands(look.evidence, look.answers[zero_variance.NAME].value)
     return Story(_course(progress, look.evidence), None, signs, cause, advice)
@@ -218,20 +227,20 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
     late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
     if reward and len(late) >= _LATE and long_run_deviation(late) > _WANDERS * reward.scatter > 0:
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
-        return Advice(
+        return advised(
             f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
             "before you raise the lr"
         )
     if reward and reward.span and alike is not None and alike.value >= _MOST_ALIKE:
         few = min(_BEST, len(reward))
         best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
-        return Advice(
-            f"most groups have zero variance: restart from step {best:,}, where the reward was "
+        return advised(
+            "most groups have zero variance: {back}, where the reward was "
             "best; lr ÷ 3; draw prompts that are sometimes right",
-            (Fact.GROUPS_ALIKE.name,),
-            best,
+            ("restart", "rate /3", "filter"),
+            step=best,
         )
-    return Advice(
+    return advised(
         "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of the run"
         if evidence.rewards_differ
         else STANDS
@@ -421,30 +430,17 @@ _SURELY, _BEYOND_DOUBT = 3.0, 10.0
 _MOST = 0.6
 # The order in which a failure is told: what breaks numbers or the reward itself before what follows
 # from it.
+# Its columns: what a check looks at, which is more than "no sign of a problem" where its move, the
+# advice or the cause tells it; facts of others that explain its finding; whether that may be what
+# success looks like, and so no alarm where the cause is only possible.
+_ROWS = {row["check"]: row for row in table_rows("diagnostics/checks.tsv")}
 CHECKS: dict[str, Callable[[Evidence], Finding]] = {
-    row["check"]: getattr(import_module(f"groupwise.diagnostics.{module}"), function)
-    for row in table_rows("diagnostics/checks.tsv")
-    for module, _, function in [row["place"].partition(".")]
-    if module
-}
-# Checks whose finding may be what success looks like: no alarm where the cause is only possible.
-_HARMLESS = (completions.NAME, zero_variance.NAME)
-# A check, and the facts of others that explain what it finds.
-_EXPLAINED_BY = {
-    completions.NAME: {Fact.TRUNCATED_LIKELY},
-    zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
-    hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
+    check: getattr(import_module(f"groupwise.diagnostics.{row['module']}"), row["function"])
+    for check, row in _ROWS.items()
+    if row["module"]
 }
 # What a headline says in any case.
 _ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED, Fact.REWARD_NOT_FINITE_AT_TIMES}
-# Checks of one quantity, which are more than "no sign of a problem" where its move or the advice
-# tells it.
-_QUANTITIES = {
-    "divergence": "kl",
-    "sampler_mismatch": "sampler_mismatch",
-    zero_variance.NAME: Fact.GROUPS_ALIKE.name,
-}
-_RANK = [Status.CRITICAL, Status.WARNING, Status.INFO, Status.NONE, Status.NOT_LOGGED]
 
 
 def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
@@ -557,35 +553,37 @@ def reward_heights(evidence: Evidence, *, cells: int = _CELLS) -> tuple[float | 
 
 
 def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
-    """What to do, less what is needless; a rate is a part of the highest from the checkpoint on."""
+    """What to do as actions; a rate is a part of the highest from the checkpoint on."""
     config, rate = evidence.record.config, evidence.quantity("learning_rate")
     highest = rate.value_T[rate.at(advice.step) :].max(initial=0.0) if rate and advice.step else 0.0
     if highest > 0:
         config = config.with_settings({"learning_rate": float(highest)}, "the rate from there on")
-    actions = actions_of(advice.keys, config, advice.step)
-    return tuple(action for action in actions if action.kind not in evidence.needless)
+    return tuple(action_of(words, entry, config) for words, entry in advice.clauses)
 
 
 def _worst_first(answers: Iterable[Finding]) -> list[Finding]:
     """Answers by how grave they are."""
-    return sorted(answers, key=lambda answer: _RANK.index(answer.status))
+    return sorted(answers, key=lambda answer: [*Status].index(answer.status))
 
 
 def _graded(answer: Finding, cause: Cause) -> Finding:
     """The answer of a check; what may be success is no failure where its cause is only possible."""
-    harmless = answer.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE
+    harmless = _ROWS[answer.check]["may_be_success"] and cause.certainty is Certainty.POSSIBLE
     grave = answer.status is Status.CRITICAL
     return replace(answer, status=Status.WARNING) if grave and harmless else answer
 
 
 def _beside(answer: Finding, story: Story, last: int) -> Finding:
     """The answer of a check beside what is told: what moved within its limit, and what the advice
-    goes by, is worth knowing; what is among the signs until the last step of the fall did not go
-    on as before.
+    or the cause goes by, is worth knowing; what is among the signs until the last step of the fall
+    did not go on as before.
     """
     answer = _graded(answer, story.cause)
-    names = {*story.advice.keys, *(sign.signal for sign in story.signs)}
-    bare = _QUANTITIES.get(answer.check) in names and answer.status is Status.NONE
+    names = {*dict(story.advice.clauses).values(), *(sign.signal for sign in story.signs)}
+    if len(story.cause.keys) == 1:
+        evidence = CAUSES[story.cause.keys[0]].evidence
+        names |= {name for fact in evidence for name in NEEDED.get(fact, ())}
+    bare = answer.status is Status.NONE and bool(names & {*_ROWS[answer.check]["about"].split()})
     until, gone = max(answer.step or 0, last), set[Fact]()
     if any(sign.signal in ANSWERS and sign.step <= until for sign in story.signs):
         gone = {Fact.BEHAVIOUR_UNCHANGED}
@@ -659,10 +657,11 @@ def _explaining(ranked: Sequence[Finding], worst: Finding | None) -> Finding | N
     """The finding to tell of: the worst, but what another explains, that came no later, is told
     as that.
     """
-    if worst is None or worst.check not in _EXPLAINED_BY:
-        return worst
+    if worst is None:
+        return None
+    facts = {Fact[name] for name in _ROWS[worst.check]["explained_by"].split()}
     for finding in ranked:
-        explains = is_serious(finding) and _EXPLAINED_BY[worst.check] & {*finding.facts}
+        explains = is_serious(finding) and facts & {*finding.facts}
         later = worst.step is not None and (finding.step or 0) > worst.step
         if explains and not later:
             return finding

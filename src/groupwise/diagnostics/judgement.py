@@ -13,7 +13,7 @@ its planned end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import ClassVar
@@ -28,14 +28,6 @@ from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, Words, frozen, plain
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.wording import clean, count, duration, number, sentence, tokens
-
-
-class Presence(StrEnum):
-    """What a log says of a fact."""
-
-    SEEN = "seen"
-    ABSENT = "absent"
-    NOT_LOGGED = "not logged"
 
 
 class Fact(StrEnum):
@@ -68,12 +60,13 @@ class Fact(StrEnum):
     REWARD_FROZEN = "the reward is constant from some step on"
     REWARD_CONSTANT_AT_ONCE = "the reward became constant at once"
     FUNCTION_CONSTANT_AT_ONCE = "a reward function became constant at once"
+    EARNED_AT_ONCE = "everything earns one high reward at once"
     PART_LOST_AT_ONCE = "a part of the reward was lost at once"
     FAILURES_LOGGED = "more gradings fail than at first"
     OUTAGES = "the reward is 0 in a few rows at a time and then recovers"
     TIES_BROKEN = "in some groups rewards differ by less than a thousandth of their range"
     # reward_hacking: the held-out reward beside the training reward
-    LOOPHOLE = "the held-out reward fell, or shared less than half of the training gain"
+    LOOPHOLE = "the held-out reward or second grader fell, or shared less than half of the gain"
     HELD_OUT_STANDS_AFTER_GAIN = "the held-out reward gained and is flat while training rises"
     HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
     HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward is flat"
@@ -193,6 +186,7 @@ class Fact(StrEnum):
     POLICY_MAY_FAIL = "the policy itself may have caused the fall"
     STANDS = "to explain: the reward is flat, fell slowly, or nothing is earned"
     PARTED = "to explain: training and held-out reward diverged"
+    EARNS = "the last rows earn more than a tenth and less than nine tenths of the maximum"
     ROSE = "to explain: the reward rose, is at its maximum, recovered, or fell only just now"
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
@@ -216,12 +210,13 @@ class Fact(StrEnum):
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
     GAP_JUMPED_AT_RESTART = "the sampler gap jumped at a restart"
     WATCHED = "entropy or length is logged"
+    LENGTH_LOGGED = "length or truncation is logged"
     GAINS_AS_ENTROPY_FALLS = "the reward rises while entropy falls"
     GAINS_AS_GROUPS_ALIKE = "the reward rises as groups get equal rewards"
     FIRST = "the cause's own signal moved before every other, or with the reward"
 
 
-# The quantities of which one must be logged for a fact to be shown absent.
+# The quantities that a fact is computed from.
 NEEDED: Mapping[Fact, Words] = {
     Fact[row["fact"]]: tuple(row["quantities"].split())
     for row in table_rows("diagnostics/facts.tsv")
@@ -231,9 +226,6 @@ NEEDED: Mapping[Fact, Words] = {
 def stated(*facts: Fact | None) -> tuple[Fact, ...]:
     """Return the facts that hold, of some of which nothing may be known."""
     return tuple(fact for fact in facts if fact is not None)
-
-
-RESTART = "restart"  # the kind of an action: from the checkpoint of a step
 
 
 @frozen
@@ -258,58 +250,32 @@ class Action(Plain):
     missing: str
 
 
-_ACTIONS = {
-    row["key"]: row["actions"].split("; ")
-    for name in ("causes.tsv", "actions.tsv")
-    for row in table_rows(f"diagnostics/{name}")
-}
 _SETTINGS = {row["kind"]: row for row in table_rows("diagnostics/action_settings.tsv")}
-_FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
+_POWERS = {"x": 1, "/": -1}
 
 
-def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tuple[Action, ...]:
-    """Return the actions of a cause or a check.
-
-    Args:
-        keys: of the cause, or of the facts and the check; the first that has actions counts.
-        config: the run's settings.
-        step: of the checkpoint to go back to, 0 for the initial model; None leaves a restart out.
+def action_of(words: str, entry: str, config: RunConfig) -> Action:
+    """Return what a clause says as an action, by its entry in the tables: "restart =7", "mask" or
+    "rate /3".
     """
-    entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
-    back = {None: (), 0: ("anew",)}.get(step, (RESTART,))
-    return tuple(
-        _action(kind, config, step)
-        for entry in entries
-        for kind in (back if entry == RESTART else (entry,))
-    )
-
-
-def _action(entry: str, config: RunConfig, step: int | None) -> Action:
-    """Return the action of an entry: "restart", "rate /3" or "warm_up =20"."""
     kind, _, size = entry.partition(" ")
     row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
     factor: float | None = None
-    value: float | None = step if kind == RESTART else None
-    words = size[1:] or str(step)
+    value: float | None = None
     if size.startswith("="):
-        value = float(words)
+        value = float(size[1:])
     elif size:
-        power, sign = _FACTORS[size[0]]
-        factor, present = float(size[1:]) ** power, config.value(row["log"])
-        value, words = None if present is None else factor * present, sign + size[1:]
+        present = config.value(row["log"])
+        factor = float(size[1:]) ** _POWERS[size[0]]
+        value = None if present is None else factor * present
     templates = row.get(framework.replace("-", "_"), "").split()
-    missing = "" if framework else "framework"
+    missing = "framework" if not framework and any([*row.values()][2:6]) else ""
     if value is None and any("{}" in template for template in templates):
         missing, templates = row["log"], [template.partition("=")[0] for template in templates]
     written = "" if value is None else f"{value:.0f}" if value >= 1 else f"{value:.3g}"
-    return Action(
-        kind,
-        factor,
-        value,
-        tuple(template.format(written) for template in templates),
-        row["words"].format(words),
-        missing,
-    )
+    note = f" ({row['note'].format(written)})" if row["note"] else ""
+    settings = tuple(template.format(written) for template in templates)
+    return Action(kind, factor, value, settings, words + note, missing)
 
 
 _LONGEST = 1000  # of a judgement in sentences
@@ -337,12 +303,12 @@ WORST_FIRST = (State.FAILING, State.FAILED, State.WARNING, UNREADABLE, State.CAN
 
 
 class Status(StrEnum):
-    """What a check answers."""
+    """What a check answers, the worst first."""
 
-    NONE = "none"  # no sign of a problem
-    INFO = "info"  # worth knowing
-    WARNING = "warning"  # asks for a look
     CRITICAL = "critical"  # training is wasted
+    WARNING = "warning"  # asks for a look
+    INFO = "info"  # worth knowing
+    NONE = "none"  # no sign of a problem
     NOT_LOGGED = "not_logged"  # the log does not hold what the check needs
 
 
@@ -435,7 +401,8 @@ class Cause(Plain):
         by: the experiment that told it, "" for none.
         probe: the command of an experiment that would tell.
         rivals: rows of `causes.tsv` that weaker facts speak for.
-        moves: quantities whose move speaks for it.
+        facts: what speaks for it.
+        outweighed: other causes that would be likely without these facts.
     """
 
     KEYS = "certainty names log"
@@ -447,7 +414,22 @@ class Cause(Plain):
     by: str = ""
     probe: str = ""
     rivals: Words = field(default=(), compare=False)
-    moves: Set[str] = field(default=frozenset(), compare=False)
+    facts: tuple[Fact, ...] = field(default=(), compare=False)
+    outweighed: Words = field(default=(), compare=False)
+
+    @property
+    def moves(self) -> Set[str]:
+        """Quantities whose move speaks for it."""
+        return {name for fact in self.facts for name in NEEDED.get(fact, ())}
+
+    @property
+    def because(self) -> str:
+        """The facts that speak for it, and what they outweigh; "" without any."""
+        if not self.facts:
+            return ""
+        others = f"; this outweighs {', '.join(self.outweighed)}" if self.outweighed else ""
+        facts = " and ".join(fact.value for fact in self.facts)
+        return sentence(f"{self.sure}: {self.names[0]}, because {facts}{others}")
 
     @property
     def sure(self) -> str:
@@ -529,7 +511,6 @@ class Finding(Plain):
         step: from which it holds; None where it holds throughout or has no place.
         value: the number it rests on, with its interval.
         limit: what the number is held against.
-        advice: what to do where it has no cause that says so, a clause or two.
         log: what to log so that the check can look; "" where it could.
         signs: signals that moved.
         facts: what it states of the run from its step on, by which causes are told.
@@ -551,7 +532,6 @@ class Finding(Plain):
     step: int | None = None
     value: Interval | None = None
     limit: float | None = None
-    advice: str = ""
     log: str = ""
     signs: tuple[Sign, ...] = ()
     facts: tuple[Fact, ...] = ()

@@ -319,7 +319,12 @@ def gradient(evidence: Evidence) -> Finding:
     event_T[:_FIRST] = False
     row, leaps = beyond(signal, event_T), _leaps(norm_T)
     if row is None:
-        return _spikes(norm_T, step_T, leaps)
+        said = f"{ends_in_words(signal)}, and does not stay above {short(limit)}"
+        return (
+            _spikes(norm_T, step_T, leaps)
+            if leaps.size
+            else no_sign(f"the gradient norm is {said}.")
+        )
     # Leaps shortly before are how it began.
     began = min([row, *leaps[leaps >= row - min(norm_T.size // 6, 20)]])
     step, late_T = int(step_T[row]), norm_T[-max(5, norm_T.size // 10) :]
@@ -338,7 +343,6 @@ def gradient(evidence: Evidence) -> Finding:
         step,
         exactly(times),
         DRIFT,
-        advice="clip the gradient norm; lower the learning rate",
         signs=(_grew(int(step_T[began]), early, float(norm_T[began]), late),),
         facts=(Fact.GRADIENT_EXPLODED,) if huge else (),
     )
@@ -365,9 +369,6 @@ def _leaps(norm_T: Float) -> Places:
 
 def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     """Report single rows that leapt."""
-    if not leaps.size:
-        last = f"the gradient norm is {short(norm_T[-1])} in the last row"
-        return no_sign(f"No sign of a problem: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
@@ -376,9 +377,9 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     )
     ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
-    signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
+    signs = (_grew(step, usual, top),) if many else ()
     status = Status.WARNING if many else Status.INFO
-    return Finding(status, message, step, ratio, SPIKE, advice=advice, signs=signs)
+    return Finding(status, message, step, ratio, SPIKE, signs=signs)
 
 
 def updates(evidence: Evidence) -> Finding:
@@ -427,9 +428,8 @@ def _nothing(evidence: Evidence, norm: NoisyMetric, row: int) -> Finding:
         f"({count(len(norm) - row, 'row')}) although"
     )
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
-        advice = "log the share of zero-variance groups; check the advantages"
         message = f"{zero} rewards of the batch differ{also}."
-        return Finding(Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,))
+        return Finding(Status.WARNING, message, step, log=LOG_DEAD, signs=(sign,))
     differ = (
         f"rewards differ (standard deviation {np.median(spread):.2g})"
         if spread.size and np.median(spread) > 1e-6
@@ -966,6 +966,13 @@ def left_at(value_T: Float, row: int) -> tuple[int, float | None, float]:
     return begun, median(value_T[max(0, begun - _NEAR_ROWS) : begun]), late
 
 
+def ends_in_words(signal: NoisyMetric, unit: str = "") -> str:
+    """Write the levels of a quantity at first and at the end, and its largest value."""
+    early, late = end_levels(signal)
+    most = short(signal.high)
+    return f"{short(early)}{unit} at first and {short(late)} at the end (maximum {most})"
+
+
 def divergence(evidence: Evidence) -> Finding:
     """Look for a KL to the reference that has come to be huge."""
     kl = evidence.quantity("kl")
@@ -978,9 +985,8 @@ def divergence(evidence: Evidence) -> Finding:
         return no_sign(f"{count(len(kl), 'row')} of KL are too few to judge it.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
-        early, late = end_levels(kl)
-        said = f"the KL is {short(early)} nats a token at first and {short(late)} in the last rows"
-        return no_sign(f"{said} (maximum {short(kl.high)}), and does not stay above {FAR_KL:g}.")
+        said = ends_in_words(kl, " nats a token")
+        return no_sign(f"the KL is {said}, and does not stay above {FAR_KL:g}.")
     begun, before, late = left_at(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
@@ -1028,8 +1034,8 @@ def sampler(evidence: Evidence) -> Finding:
         return _mismatch(evidence, row, first, shown)
     if hidden := _beyond_cap(evidence):
         return Finding(Status.INFO, hidden, facts=(Fact.RATIOS_CUT,))
-    late = median(columns[0].value_T[-columns[0].signal.tenth :])
-    return no_sign(f"{columns[0].words} is {short(late)} and does not stay beyond the limit.")
+    said = ends_in_words(columns[0].signal)
+    return no_sign(f"{columns[0].words} is {said}, and does not stay beyond the limit.")
 
 
 def _mismatch_signals(evidence: Evidence) -> Iterator[_MismatchSignal]:

@@ -110,8 +110,8 @@ _HELD_OUT = (
 )
 # What an evaluation table calls the reward that it holds.
 _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
-FORM, _FUNCTION, _SUPERVISED, _MAY_BE_REWARD, _DERIVED = forms(
-    "form_of_answer function supervised may_be_reward derived", "diagnostics/forms.tsv"
+FORM, _FUNCTION, _SUPERVISED, _MAY_BE_REWARD, _DERIVED, _UNCLIPPED = forms(
+    "form_of_answer function supervised may_be_reward derived unclipped", "diagnostics/forms.tsv"
 )
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
 _MEASURED = frozenset(row["quantity"] for row in table_rows("diagnostics/measured.tsv"))
@@ -572,9 +572,23 @@ class Evidence:
 
     @cached_property
     def needless(self) -> list[str]:
-        """Kinds of actions that would change nothing."""
+        """Actions that would change nothing, as the tables write them: what they limit stayed
+        within the limit, or is set so.
+        """
+        clips = not _UNCLIPPED.fullmatch(str(self.setting("loss")))
+        rows = table_rows("diagnostics/needless.tsv")
+        within = [
+            row["action"] for row in rows if self._most(row["quantity"]) <= float(row["most"])
+        ]
         once = self.setting("refresh_interval") == 1
-        return ["mask"] * self.never_cut + ["updates"] * once
+        return ["mask"] * self.never_cut + ["clip"] * clips + ["updates =1"] * once + within
+
+    def _most(self, name: str) -> float:
+        """The largest that a quantity may have been."""
+        columns = (self._column(row.column) for row in self.record.meanings if row.quantity == name)
+        return max(
+            (column.high + column.resolution for column in columns if column), default=math.inf
+        )
 
     @cached_property
     def trend(self) -> float:
@@ -974,15 +988,11 @@ class Watched:
     up: bool = False  # whether only a rise is a sign
 
 
-WATCHED = (
-    Watched("truncated_share", "truncated", share=True, least=0.1, up=True),
-    Watched("completion_length", "length", share=False, least=1.3),
-    Watched("entropy", "entropy", share=False, least=1.4),
-    Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True, up=True),
-    Watched("kl", "KL", share=False, least=4.0, up=True),
-    Watched("clip_ratio", "clipped tokens", share=True, least=0.02, up=True),
-    Watched("sampler_mismatch", "sampler mismatch", share=False, least=4.0, up=True),
-    Watched("dead_group_share", "zero-variance groups", share=True, least=0.3, up=True),
+WATCHED = tuple(
+    Watched(quantity, name, unit == "share", float(least), bool(spike), bool(up))
+    for quantity, name, unit, least, spike, up in map(
+        dict.values, table_rows("diagnostics/signals.tsv")
+    )
 )
 
 
@@ -1138,7 +1148,8 @@ def _move_in_words(watched: Watched, first: float, there: float, last: float) ->
     levels = levels_of(first, there, last)
     if watched.quantity in ("truncated_share", "dead_group_share"):
         if len(levels) > 2:
-            return f"{watched.name} {arrow_of_shares(*levels)}"
+            shares = " → ".join(percent(level).removesuffix(" %") for level in levels)
+            return f"{watched.name} {shares} %"
         return f"{percent(last)} {watched.name} (was {percent(first)})"
     return f"{watched.name} {arrow(*levels)}"
 
@@ -1193,11 +1204,6 @@ def led_to(before: float | None, now: float) -> str:
 def arrow(*values: float) -> str:
     """Write levels that follow each other: "0.89 → 0.00", "314 → 512"."""
     return " → ".join(map(short, values))
-
-
-def arrow_of_shares(*values: float) -> str:
-    """Write shares that follow each other: "0.4 → 60 → 100 %"."""
-    return f"{' → '.join(percent(value).removesuffix(' %') for value in values)} %"
 
 
 def rank_correlations(first: NoisyMetric, other: NoisyMetric) -> tuple[float, float]:

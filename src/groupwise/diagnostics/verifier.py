@@ -655,8 +655,6 @@ def _halfway(signal: NoisyMetric) -> int:
 
 
 NAME = "verifier"
-ADVICE = "run the reward function by hand on completions of this step"
-PASSES = "give the reward function a wrong completion, because it may pass everything"
 # Rows of nothing but 0 that are a failure of a run that goes on, and no slow start.
 _MANY_ZEROS = 20
 # Rewards of 1 that are no luck, and prompts as well as rollouts of a prompt where they are unknown.
@@ -753,7 +751,7 @@ def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None
             f"the reward is {signal.written(tail.value)} in all "
             f"{count(len(signal) - tail.row, 'row')} from step {step:,} on"
         )
-        return Finding(Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,))
+        return Finding(Status.WARNING, message, step, facts=(Fact.REWARD_FROZEN,))
     if not tail.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     # A function is learnt in a few rows, and so is a single prompt, but not within one row.
@@ -781,9 +779,8 @@ def _at_once(
         felt = reward.score(slice(0, row), slice(row, None)) < -3
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
     drop = Fact.REWARD_CONSTANT_AT_ONCE if name == "reward" else Fact.FUNCTION_CONSTANT_AT_ONCE
-    facts = stated(drop, behaviour)
-    advice = ADVICE if fell > 0 else PASSES
-    return Finding(status, message, step, lost, 0.0, advice=advice, facts=facts)
+    facts = stated(None if fell > 0 else Fact.EARNED_AT_ONCE, drop, behaviour)
+    return Finding(status, message, step, lost, 0.0, facts=facts)
 
 
 def _frozen(signal: NoisyMetric, tail: Constant) -> bool:
@@ -854,7 +851,6 @@ def _outages(evidence: Evidence) -> Finding | None:
         None,
         exactly(len(rows) / len(reward)),
         0.0,
-        advice=ADVICE,
         facts=(Fact.OUTAGES,),
     )
 
@@ -918,7 +914,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     status = _of_drop(-change / max(height, 1e-9), surely=surely, ended=evidence.ended)
     message, lost = _of_what(evidence, step, change)
     facts = stated(Fact.PART_LOST_AT_ONCE, behaviour, held_out, who_fails(evidence, step))
-    return Finding(status, message, step, exactly(lost), 0.0, advice=ADVICE, facts=facts)
+    return Finding(status, message, step, exactly(lost), 0.0, facts=facts)
 
 
 def _of_what(evidence: Evidence, step: int, change: float) -> tuple[str, float]:

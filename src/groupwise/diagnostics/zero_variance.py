@@ -111,8 +111,8 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
     if onset is None and batches:
         value = batches.mean(slice(None))
         message = (
-            f"at least {percent(value.value)} of groups have zero variance: {batches.column} "
-            "counts only batches in which every group has"
+            f"{percent(value.value)} of the batches have zero variance in every group "
+            f"({batches.column}); the share of groups is not logged"
         )
         return Finding(Status.INFO, message, None, value)
     if onset is None:
@@ -309,7 +309,7 @@ def _late_share_right(reward: NoisyMetric) -> float:
     return float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
 
 
-def _between(reward: NoisyMetric | None) -> bool:
+def off_the_ends(reward: NoisyMetric | None) -> bool:
     """Whether a reward of known range ends between its floor and its top."""
     if reward is None or reward.bounds is None:
         return False
@@ -451,7 +451,7 @@ def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     is not known.
     """
     equal = _equal_share(evidence)
-    if equal is None or len(equal) < FEWEST_ROWS or not _between(reward):
+    if equal is None or len(equal) < FEWEST_ROWS or not off_the_ends(reward):
         return None
     value = _of_the_last(equal)
     if value.value < _MOSTLY:
@@ -476,7 +476,7 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     norm = evidence.quantity("gradient_norm")
     few = max(len(equal) // 10, 4)
     first, last = equal.level_until(few), equal.mean(slice(-few, None))
-    if not _between(evidence.reward) or last.value < HALVED:
+    if not off_the_ends(evidence.reward) or last.value < HALVED:
         return None
     fact, words = Fact.UPDATE_DILUTED, _alike(equal, -few, few)
     if last.value >= _TIMES * first:

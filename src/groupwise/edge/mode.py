@@ -224,8 +224,7 @@ EXACT_RATIO = (
 )
 CLIPPED_RATIO = (
     "A clipped importance ratio is exact as long as no ratio is clipped, so small oscillations "
-    "have the upper threshold. Larger oscillations are bounded by the clip but need not settle, "
-    "and no linear threshold applies to them."
+    "have the upper limit. Larger ones are bounded by the clip but need not settle."
 )
 UNKNOWN_RATIO = "It is unknown whether and how the loss corrects for the lag."
 AT_LEAST = "No refresh interval up to {:,.0f} updates, the longest tried, is unstable here."
@@ -362,9 +361,7 @@ def stability(
     open_settings = tuple(name for name, is_open in partly.items() if is_open)
     bounds = limit, 2 * (1 + momentum) if open_settings else limit
     margin = bounds[0] / float(force)  # beyond the range of numbers it is infinite
-    rule = (1 - momentum) / interval
     at_least = [AT_LEAST.format(longest)] if longest_status == "at least" else []
-    notes = [*_notes_on_rule(lag, rule, limit), *at_least, *notes]
     is_open = bounds[0] * AT_EDGE <= force < bounds[1] * AT_EDGE
     return Stability(
         force=force,
@@ -372,14 +369,14 @@ def stability(
         refresh_interval=interval,
         momentum=momentum,
         threshold=limit,
-        rule_threshold=rule,
+        rule_threshold=(1 - momentum) / interval,
         margin=margin,
         max_learning_rate=None if learning_rate is None else learning_rate * margin,
         max_refresh_interval=longest,
         max_refresh_status=longest_status,
         bounds=bounds,
         open_settings=open_settings if is_open else (),
-        notes=tuple(notes),
+        notes=(*at_least, *notes),
     )
 
 
@@ -430,28 +427,16 @@ def _check_mode(
         )
 
 
-def _notes_on_rule(lag: str, rule: float, limit: float) -> list[str]:
-    """What the exact threshold says of the published rule."""
-    if rule > limit * (1 + 1e-12):
-        above = f"The published rule, {rule:.3g}, allows more than the exact threshold"
-        return [f"{above}, so it is unsafe here."]
-    if lag != "none" and rule < 0.5 * limit:
-        return [
-            f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than necessary."
-        ]
-    return []
-
-
 def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     """What an importance ratio does about the lag."""
     if ratio == "none":
         return []
     if kl_term == "reward":
         stays = (
-            "A KL term in the reward is as old as the rollouts: near the fixed point the whole "
-            "force stays stale with any importance ratio."
+            "A KL term in the reward is as old as the rollouts: near the end of training the whole "
+            "gradient is, with any importance ratio."
         )
-        held = "The clip bounds oscillations above the threshold; it does not change the threshold."
+        held = "The clip bounds oscillations beyond the limit; it does not move the limit."
         return [stays, held] if ratio == "clipped" else [stays]
     return [{"exact": EXACT_RATIO, "clipped": CLIPPED_RATIO}.get(ratio, UNKNOWN_RATIO)]
 

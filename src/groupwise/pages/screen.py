@@ -74,7 +74,7 @@ def print_judgement(
         if any(line.endswith(dots) for line in (first, *others)):  # what had no room
             for text in filter(None, (judgement.headline, judgement.do)):
                 _print(console, f"  {clean(sentence(text), longest=_LONGEST_REMARK)}")
-        for line in actions_said(judgement):
+        for line in filter(None, (judgement.cause.because, *actions_said(judgement))):
             _print(console, f"  {line}")
         for check in judgement.checks:
             if check.status in _CHECK_STYLES:
@@ -207,7 +207,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     if judgement.do:
         yield _LabelledLine("do", (judgement.do,), 3, lines=2)
     if judgement.cost:
-        yield _LabelledLine("cost", _joined(judgement.cost.parts, ", "), 5)
+        yield _LabelledLine("cost", _joined(judgement.cost.parts, ", "), 4)
     if judgement.gpu_hours:  # who gives the GPUs wants to know
         yield _LabelledLine("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:

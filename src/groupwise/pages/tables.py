@@ -264,33 +264,33 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
     interval = words.get(mode.lag, f"{mode.lag}, {updates}")
     value = number(mode.force) if evidence.force is None else ranged_force(evidence.force.force)
     threshold = (
-        "Threshold",
+        "Its limit",
         number(mode.threshold),
         f"momentum {number(mode.momentum)}, {interval}",
     )
     if evidence.doubts:
-        read = "Force per update, as estimated", value, "not reliable here"
+        read = "Learning rate × curvature", value, "per update; not reliable here"
         return Grid(("", "Value", ""), (read, threshold), (1,))
     rows = [
-        ("Force per update", value, "learning rate × stiffness"),
+        ("Learning rate × curvature", value, "the force, per update"),
         threshold,
         (
             "Margin",
             ranged_margin(margin) if margin else margin_alone(mode.margin),
-            "threshold divided by force; above 1 is stable",
+            "limit divided by force; above 1 is stable",
         ),
         (
-            "Published rule",
+            "Limit of arXiv 2606.30789",
             number(mode.rule_threshold),
-            "limit of the force: (1 − momentum) / interval",
+            "(1 − momentum) / interval",
         ),
     ]
     if mode.bounds[0] != mode.bounds[1] or mode.bounds[0] != mode.threshold:
         ends = " to ".join(number(end) for end in dict.fromkeys(mode.bounds))
-        rows.append(("Possible thresholds", ends, "thresholds that the unknown settings allow"))
+        rows.append(("Possible limits", ends, "limits that the unknown settings allow"))
     if evidence.knows_rate and mode.max_learning_rate is not None:
         rows.append(
-            ("Largest learning rate", number(mode.max_learning_rate), "for this mode alone")
+            ("Largest learning rate", number(mode.max_learning_rate), "by what the reward shows")
         )
     if mode.lag != "none":
         rows.append(("Longest refresh interval", _longest(mode), "updates at this force"))

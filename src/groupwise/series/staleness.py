@@ -24,8 +24,8 @@ _REQUESTS = {
     "refresh_interval": "refresh_interval=UPDATES",
 }
 CURRENT_TERM = (
-    "A KL term in the loss is current while the reward part of the force is stale. The whole "
-    "force is treated as stale (in the two-armed bandit the stale part is 1.04 times the force)."
+    "A KL term in the loss is current while the rest of the gradient is as old as the rollouts. "
+    "All of it is treated as old (in the two-armed bandit the old part is 1.04 times the whole)."
 )
 
 

@@ -258,8 +258,7 @@ def _too_fresh(pair: Pair, evidence: Evidence, finding: Finding) -> bool:
     """Whether a run goes on and parted only a few held-out rewards ago: low ones in a row come
     back in health.
     """
-    since = -np.inf if finding.step is None else finding.step
-    return not evidence.ended and int((pair.step_M >= since).sum()) < FEWEST_PAIRS
+    return not evidence.ended and int((pair.step_M >= (finding.step or 0)).sum()) < FEWEST_PAIRS
 
 
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
@@ -280,19 +279,11 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
         finding = _throughout(pair, rose, _HALF)
     if since or not finding or finding.status is Status.INFO:
         return since
-    return _one_of_two(pair, finding, rose)
-
-
-def _one_of_two(pair: Pair, finding: Finding, rose: Interval | None) -> Finding:
-    """The finding where a loophole is one cause of two."""
     # Of what shares a little, or went with a gain at first and was lost as training stood, a
     # loophole is one cause of two.
     gained = _shared_first(pair) or (rose is not None and rose.value > 0)
-    return replace(
-        finding,
-        status=Status.WARNING,
-        facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else finding.facts,
-    )
+    facts = (Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else finding.facts
+    return replace(finding, status=Status.WARNING, facts=facts)
 
 
 def _shared_first(pair: Pair) -> bool:
@@ -463,7 +454,7 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
         return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.step:,}")
-    since, few = int(np.searchsorted(pair.step_M, parting.step)), few_of(pair)
+    since, few = parting.rows(pair)[0], few_of(pair)
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
@@ -550,8 +541,8 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     reward.
     """
     parting, few = parting_of(pair), few_of(pair)
-    since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
-    before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
+    since, row = parting.step, parting.rows(pair)[0]
+    before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
     name = pair.name.split(",")[0] if pair.name != HELD_OUT else "held-out"
     first = float(pair.train_M[before].mean()) / pair.scale
     held_out = pair.fall or _held_out_change(pair, since, before, late)
@@ -996,7 +987,7 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
 class Parting:
     """Where training and held-out reward part."""
 
-    step: int  # the likeliest
+    step: int  # the likeliest: the first at which they have
     first: int  # of its range
     last: int  # of its range
     length: float  # of the stretch over which they part, as a share of the log
@@ -1046,10 +1037,9 @@ def parting_of(pair: Pair) -> Parting:
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
     inside = onset_K[drop_K <= limit]
-    place = np.searchsorted(
-        pair.step_M,
-        np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS,
-    )
+    ends = onset_K[int(rest_K.argmin())], inside[0] - 0.5 * span / _ONSETS, inside[-1]
+    # At the onset itself they have not parted yet.
+    place = np.searchsorted(pair.step_M, ends, side="right")
     best, first, last = (int(step) for step in pair.step_M[place])
     return Parting(
         best,

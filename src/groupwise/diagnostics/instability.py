@@ -137,11 +137,7 @@ def _swinging(reward: NoisyMetric, order: DataOrder | None) -> Finding | None:
     if swing.period < _ALTERNATES:
         # two sources of data in turn, which may part as the policy learns from one of them
         return None
-    height = (
-        float(np.abs(reward.value_T).max())
-        if reward.bounds is None
-        else reward.bounds[1] - reward.bounds[0]
-    )
+    height = float(np.ptp(reward.bounds) if reward.bounds else np.abs(reward.value_T).max())
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and swing.growth > GROWS
     said = (
         f"the reward keeps oscillating by ±{short(swing.amplitude)} every {swing.period:.3g} rows"

@@ -534,12 +534,13 @@ def test_the_range_of_where_two_part_is_that_of_four_fitted_numbers() -> None:
 def test_where_and_over_how_long_the_two_part() -> None:
     train = np.where(ROW < 50, 0.3, 0.9)
     at_once = parting_of(pair(train, np.full(N, 0.3)))
-    assert (at_once.step, at_once.length, at_once.shortest) == (51, 0.02, 0.02)
+    assert (at_once.step, at_once.length, at_once.shortest) == (50, 0.02, 0.02)
+    assert at_once.apart == 51
     assert at_once.first <= at_once.step <= at_once.last
     slowly = parting_of(pair(np.linspace(0.3, 0.9, N), np.full(N, 0.3)))
-    assert (slowly.step, slowly.length, slowly.shortest) == (2, 1.0, 1.0)
+    assert (slowly.step, slowly.length, slowly.shortest) == (1, 1.0, 1.0)
     never = parting_of(pair(np.full(N, 0.3), np.full(N, 0.3)))
-    assert (never.step, never.first, never.last, never.length) == (1, 1, 1, 1.0)
+    assert (never.step, never.first, never.last, never.length, never.apart) == (1, 1, 1, 1.0, 1)
 
 
 # Units.

@@ -570,10 +570,10 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     ):
         return None
     few = max(2, min(5, row // 4))
-    typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
+    typical, near = float(value[:row].mean()), value[row - few : row].mean()
     level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
     # Rows that are window means mix both states once: the row just before the stretch is left out.
-    last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
+    last = value[max(0, row - 1 - few) : row - 1].mean() if row > few else near
     fell = level - float(value[-1])
     if abs(fell) < _UNITS * 2 * signal.resolution:
         return None

@@ -224,7 +224,7 @@ def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     if (doubtful and held > -_limit(pair) * noise) or (held_out is not None and not fell):
         return None
     status = Status.CRITICAL if fell and not doubtful else Status.WARNING
-    return _finding(pair, coupling, status, f" since step {parting.step:,}")
+    return _finding(pair, coupling, status, f" since step {parting.apart:,}")
 
 
 def _falls_alone(pair: Pair, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
@@ -453,12 +453,12 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     """
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
-        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.step:,}")
+        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.apart:,}")
     since, few = parting.rows(pair)[0], few_of(pair)
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
-    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
+    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.apart:,}")
     return replace(finding, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else finding
 
 
@@ -541,7 +541,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     reward.
     """
     parting, few = parting_of(pair), few_of(pair)
-    since, row = parting.step, parting.rows(pair)[0]
+    since, row = parting.apart, int(np.searchsorted(pair.step_M, parting.apart))
     before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
     name = pair.name.split(",")[0] if pair.name != HELD_OUT else "held-out"
     first = float(pair.train_M[before].mean()) / pair.scale
@@ -682,7 +682,7 @@ def _apart(
     levels of both.
     """
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
-    step = parting_of(_of_signals(total, other, names[1])).step if nothing else fell
+    step = parting_of(_of_signals(total, other, names[1])).apart if nothing else fell
     shown = zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     signs = tuple(
         _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
@@ -987,11 +987,12 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
 class Parting:
     """Where training and held-out reward part."""
 
-    step: int  # the likeliest: the first at which they have
+    step: int  # the last at which they have not, as far as the grid of onsets tells
     first: int  # of its range
-    last: int  # of its range
+    last: int  # of its range, in which the first lies at which they have
     length: float  # of the stretch over which they part, as a share of the log
     shortest: float  # of what the likelihood leaves open
+    apart: int = 0  # the first step at which they have parted
 
     def rows(self, pair: Pair) -> tuple[int, int]:
         """Return the rows from which on they part, and have parted."""
@@ -1028,7 +1029,8 @@ def parting_of(pair: Pair) -> Parting:
     left_LK = total - np.maximum(shared_LK, 0.0) ** 2 / np.maximum(own_LK, 1e-300)
     rest_K, rest_L = left_LK.min(axis=0), left_LK.min(axis=1)
     if not rest_K.min() < total:
-        return Parting(*(int(pair.step_M[0]),) * 3, 1.0, _LENGTHS[0])
+        step = int(pair.step_M[0])
+        return Parting(step, step, step, 1.0, _LENGTHS[0], step)
     floor = max(1e-12 * total, 1e-300)
     drop_K, drop_L = (
         0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor))
@@ -1037,14 +1039,17 @@ def parting_of(pair: Pair) -> Parting:
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
     inside = onset_K[drop_K <= limit]
-    ends = onset_K[int(rest_K.argmin())], inside[0] - 0.5 * span / _ONSETS, inside[-1]
+    likeliest = int(rest_K.argmin())
+    ends = np.array([onset_K[likeliest], inside[0]])
+    early = np.searchsorted(pair.step_M, ends - 0.5 * span / _ONSETS)
     # At the onset itself they have not parted yet.
-    place = np.searchsorted(pair.step_M, ends, side="right")
-    best, first, last = (int(step) for step in pair.step_M[place])
+    late = np.searchsorted(pair.step_M, [ends[0], inside[-1]], side="right")
+    best, first, apart, last = (int(step) for step in pair.step_M[[*early, *late]])
     return Parting(
         best,
         first,
         last,
-        float(length_L[int(left_LK[:, int(rest_K.argmin())].argmin())]),
+        _LENGTHS[int(left_LK[:, likeliest].argmin())],
         _LENGTHS[int(np.argmax(drop_L <= limit))],
+        apart,
     )

@@ -356,7 +356,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, NoisyMetric, Fall]]:
 def _gained(reward: NoisyMetric, step: float) -> float:
     """Standard errors that training has gained since a step."""
     row, few = reward.at(step), max(3, len(reward) // 8)
-    return reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None))
+    return reward.score(slice(max(0, row - few), max(row, 3)), slice(-few, None))
 
 
 def _collapsed(evidence: Evidence, name: str, signal: NoisyMetric, fall: Fall) -> Finding:

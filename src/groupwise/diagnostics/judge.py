@@ -216,8 +216,11 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
     zero variance that the check has.
     """
     reward = evidence.reward
-    late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
-    if reward and len(late) >= _LATE and long_run_deviation(late) > _WANDERS * reward.scatter > 0:
+    if (
+        reward
+        and len(late := reward.value_T[len(reward) // 2 :]) >= _LATE
+        and long_run_deviation(late) > _WANDERS * reward.scatter > 0
+    ):
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
         return Advice(
             f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
@@ -323,13 +326,13 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         default=None,
     )
     advice = look.advice(cause, worst, first, worst.step)
-    headline, learnt = worst.message, look.progress.learning
+    headline = worst.message
     gravest = look.worst and _graded(look.worst, cause)
     if gravest and gravest.status is Status.CRITICAL is not worst.status:
         since = "" if gravest.step is None else f" since step {gravest.step:,}"
         words = gravest.signs[0].words if gravest.signs else gravest.message
         headline = f"{headline.rstrip('.')}; critical{since}: {words}"
-    elif Fact.TRUNCATED_LIKELY in worst.facts and learnt is not Learning.UNKNOWN:
+    elif Fact.TRUNCATED_LIKELY in worst.facts and look.progress.learning is not Learning.UNKNOWN:
         headline = f"{headline.rstrip('.')}; {_course(look.progress, look.evidence)}"
     return Story(headline, worst.step, signs, cause, advice)
 

@@ -270,7 +270,7 @@ def _course(
             if level.bounds is None
             else level.bounds[1] - level.level_until(max(n // 4, 2))
         )
-        stands = n >= ENOUGH_ENDED and gain.low <= 0 and gain.high < left
+        stands = n >= ENOUGH_ENDED and gain.high < left
     else:  # noise may yet hide a gain: for long only what has not even begun to rise stands
         stands = (n >= ENOUGH and gain.value < 0 and not _begun(level)) or n >= 3 * ENOUGH
     return (Learning.FLAT if stands else Learning.UNKNOWN), None

@@ -815,7 +815,7 @@ def pace(evidence: Evidence) -> Finding:
 def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
     value, few = reward.value_T, max(5, len(reward) // 10)
-    start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
+    start, low = float(value[0]), (reward.bounds or (0.0,))[0]
     soon, late = reward.level(slice(SOON, 2 * SOON)), reward.level_from(-few)
     if max(soon, late) - low >= HALF * (start - low):
         return None

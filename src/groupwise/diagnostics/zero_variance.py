@@ -253,8 +253,7 @@ def _room(evidence: Evidence, equal: NoisyMetric) -> Float:
     """
     room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
     reward = evidence.reward
-    stuck = None if reward is None else constant_tail(reward)
-    if reward and stuck:
+    if reward and (stuck := constant_tail(reward)):
         # one number for every answer is the verifier's doing, not the groups'
         room[equal.step_T >= reward.step_T[stuck.row]] = 0.0
     return room

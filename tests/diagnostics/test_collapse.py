@@ -22,9 +22,11 @@ from groupwise.diagnostics.falls import (
     by_and_by,
     constant_tail,
     decline_of,
+    fall_of,
     find_fall,
     heights,
     held_out_at,
+    level_changes,
     row_size,
     span_of_fall,
 )
@@ -48,6 +50,7 @@ from groupwise.diagnostics.signals import (
     two_values,
 )
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise.wording import short
 
 Floats = NDArray[np.float64]
 ROWS = 200
@@ -317,14 +320,16 @@ def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(late
 def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: int) -> None:
     judgement = dropped(np.random.default_rng(seed), held_drops=False)
     assert judgement.state == State.WARNING
-    says("diagnostics/collapse/6", judgement.headline)
+    level = short(judgement.level or 0.0)
+    says("diagnostics/collapse/6", judgement.headline, level=level)
+    assert judgement.level == pytest.approx(0.63, abs=0.01)  # of the last rows before row 120
     assert (judgement.cause.certainty, judgement.cause.names) == (
         Certainty.CANNOT_TELL,
         ("a broken verifier", "harder data"),
     )
     assert judgement.cause.log == ("completions with prompts and rewards",)
     assert Fact.HELD_OUT_STAYED in answer(judgement, "verifier").facts
-    says("diagnostics/collapse/1", answer(judgement, "collapse").message)
+    says("diagnostics/collapse/1", answer(judgement, "collapse").message, level=level)
     assert judgement.do.startswith("log completions with prompts and rewards")
 
 
@@ -332,7 +337,8 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
 def test_a_drop_of_both_at_once_is_the_verifiers(seed: int) -> None:
     judgement = dropped(np.random.default_rng(seed), held_drops=True)
     assert judgement.state == State.FAILED
-    says("diagnostics/collapse/7", judgement.headline)
+    says("diagnostics/collapse/7", judgement.headline, level=short(judgement.level or 0.0))
+    assert judgement.level == pytest.approx(0.63, abs=0.01)  # of the last rows before row 120
     assert (judgement.cause.certainty, judgement.cause.names) == (
         Certainty.LIKELY,
         ("a broken verifier",),
@@ -526,6 +532,40 @@ def test_a_fall_has_its_first_and_its_last_row_however_slow_it_is(rows: int) -> 
             (100, 99 + length), abs=0 if length == 1 else 2
         )
     assert span_of_fall(signal_of("reward", np.arange(3), np.array([0.5, 0.6, 0.4])), 2) == (2, 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("dip", [0.9, 0.3])
+def test_the_level_before_a_fall_is_that_of_the_rows_since_an_earlier_dip(
+    dip: float, seed: int
+) -> None:
+    """Rows 20 to 23 are low and come back, or are none; at row 28 the reward is lost."""
+    noise = 0.03 * np.random.default_rng(seed).standard_normal(50)
+    reward = np.full(50, 0.9) + noise
+    reward[20:24] += dip - 0.9
+    judgement = judge(log(reward=np.where(np.arange(50) < 28, reward, 0.02 + 0.1 * noise)))
+    assert judgement.level == pytest.approx(reward[24 if dip < 0.9 else 20 : 28].mean(), abs=1e-9)
+    assert judgement.since_step == 29
+
+
+@pytest.mark.parametrize(("seed", "slope", "first"), [(1, 38, 40), (3, 37, 39), (4, 39, 42)])
+def test_a_fall_begins_behind_the_last_row_that_is_as_high_as_before(
+    seed: int, slope: int, first: int
+) -> None:
+    """Up to row 40 the reward loses no more than its scatter; where it loses much more from its
+    first row on, that is the first.
+    """
+    row, noise = np.arange(80), 0.05 * np.random.default_rng(seed).standard_normal(80)
+    reward = np.interp(row, [0, 24, 39, 48, 80], [0.8, 0.8, 0.74, 0.25, 0.25]) + noise
+    given = Evidence(log(reward=reward))
+    fall, change = fall_of(given), level_changes(given)["reward"]
+    assert fall is not None
+    assert given.reward is not None
+    assert span_of_fall(given.reward, fall.row)[0] + 1 == slope
+    assert change.first == first
+    assert reward[first - 2] > change.before - given.reward.scatter
+    slow = np.interp(row, [0, 29, 69, 80], [0.8, 0.8, 0.1, 0.1]) + 0.2 * noise
+    assert level_changes(Evidence(log(reward=slow)))["reward"].first == 31
 
 
 def test_an_onset_is_placed_within_its_block_or_before_it() -> None:

@@ -232,3 +232,13 @@ def test_texts_alone_tell_since_when_most_pairs_are_the_same(level: float, statu
     )
     few = finding_of(rollouts(np.repeat([1, 2], [108, 12])), reward=STANDS)
     says("diagnostics/concentration/4", few.message)
+
+
+def test_the_entropy_of_the_sign_and_of_the_sentence_is_that_of_the_start() -> None:
+    """It falls by and by: that of the rows just before is a third number."""
+    entropy = about(np.interp(ROW, [0, 5, 60, 61, 119], [1.0, 1.0, 0.2, 0.02, 0.02]))
+    finding = finding_of(entropy=entropy, reward=STANDS)
+    (sign,) = finding.signs
+    assert sign.words == "entropy 0.02 (was 1.00 at the start)"
+    assert sign.before == pytest.approx(1.0, abs=0.01)
+    assert finding.message.startswith("the entropy was 1.00 at the start and is 0.02 nats a token")

@@ -156,8 +156,8 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             State.WARNING,
             Learning.LEARNING,
             (
-                "75 % of completions are truncated from step 61 on, 0 % in the 5 rows before; the "
-                "reward rose"
+                "75 % of completions are truncated from step 61 on, 0 % in the 5 rows before; "
+                "reward 0.21 → 0.78 in 99 steps, still learning"
             ),
         ),
         (

@@ -38,6 +38,7 @@ NAMES = {
     "least": "reward_min",
     "most": "reward_max",
     "dead": "dead_group_share",
+    "cut": "truncated_share",
     "spread": "reward_std_within_group",
 }
 
@@ -696,3 +697,32 @@ def test_a_top_that_several_batches_reached_is_not_half_of_it() -> None:
     for batches, learning in (([90, 120, 150, 180], Learning.ARRIVED), ([150], Learning.AT_TOP)):
         lucky = np.where(np.isin(np.arange(200), batches), 32.0, reward)
         assert progress_of(evidence(reward=lucky)).learning is learning
+
+
+@pytest.mark.parametrize(
+    ("by", "learning", "said"),
+    [
+        (0.03, Learning.ROSE, "reward 0.31 → 0.38 in 29 steps; no clear gain since step 16"),
+        (0.05, Learning.FLAT, "(30 rows allow −0.0085 to 0.13)"),
+    ],
+)
+def test_rows_that_hide_a_gain_say_how_much_of_one_they_allow(
+    by: float, learning: Learning, said: str
+) -> None:
+    answer = judged(evidence(reward=noisy(0.3 + 0.1 * np.arange(30) / 29, by)))
+    assert answer.learning is learning
+    assert answer.headline.endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("rise", "said"),
+    [
+        (0.0, "nothing learnt in 99 steps: reward 0.40 → 0.40 (gain −0.0074 to 0.0084)"),
+        (0.3, "reward 0.41 → 0.69 in 99 steps, still learning"),
+    ],
+)
+def test_what_the_reward_does_is_told_beside_truncation(rise: float, said: str) -> None:
+    reward = noisy(0.4 + rise * np.arange(100) / 99)
+    answer = judged(evidence(reward=reward, cut=noisy(np.full(100, 0.9))))
+    message = "90 % of all completions are truncated, 90 % in the first 3 rows"
+    assert answer.headline == f"{message}; {said}"

@@ -76,7 +76,7 @@ def test_a_loophole_that_opens_late_is_told_though_the_reward_has_stopped_rising
         ("reward hacking",),
     )
     assert judgement.first_sign is not None
-    assert judgement.first_sign.step == 21
+    assert judgement.first_sign.step == 22
 
 
 @pytest.mark.parametrize("judgement", ["length_runaway-seed1"], indirect=True)

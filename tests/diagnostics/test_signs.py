@@ -12,6 +12,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import truncation
+from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import (
     WATCHED,
@@ -276,6 +277,26 @@ def test_signs_are_looked_for_in_the_rows_of_the_reach_alone() -> None:
         [45],
         [43],
         [43],
+    ]
+
+
+def test_what_drifts_as_it_did_before_is_no_sign_and_what_leaps_as_far_is() -> None:
+    """From row 36 on the entropy loses 3.5 % a row; or as much as by the last row at once."""
+    drift = 0.965 ** np.clip(ROW - 36, 0, None)
+    assert sign_of(signal(drift), RATIO, low=41, step=51) is None
+    sign = sign_of(signal(np.where(ROW < 48, 1.0, drift[55])), RATIO, low=41, step=51)
+    assert sign is not None
+    assert (sign.step, sign.words) == (49, f"entropy {arrow(1.0, drift[55])}")
+
+
+def test_of_one_step_the_reward_is_the_last_sign() -> None:
+    """The last five rows lost half of it, with answers of a third of their length."""
+    after, noise = ROW >= 75, 0.02 * np.random.default_rng(0).standard_normal(N)
+    length = np.where(after, 90.0, 300.0)
+    judgement = judged(evidence(reward=np.where(after, 0.4, 0.8) + noise, completion_length=length))
+    assert [(sign.signal, sign.step) for sign in judgement.signs] == [
+        ("completion_length", 76),
+        ("reward", 76),
     ]
 
 

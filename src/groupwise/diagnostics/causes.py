@@ -751,9 +751,7 @@ class Incident:
     def _got_shorter(self) -> bool:
         """Whether completions got shorter as more were truncated, beyond noise."""
         cut = self.signs.get("truncated_share")
-        if cut is None or self._limit_fell:
-            return False
-        return bool(self._fell("completion_length", cut.step))
+        return bool(cut and not self._limit_fell and self._fell("completion_length", cut.step))
 
     def _fell(self, quantity: str, step: int) -> bool | None:
         """Whether a quantity fell about a step, beyond noise; None where it is not logged."""

@@ -41,7 +41,6 @@ from groupwise.diagnostics.signals import (
     arrow,
     both_ends,
     gained_since,
-    just_before,
     limit_of,
     once,
     repeated_most,
@@ -96,8 +95,7 @@ def concentration(evidence: Evidence) -> Finding:
         )
     step, value = entropy.step_at(onset), exactly(median(left[onset:]))
     first, now = _start(entropy), entropy.level_from(onset)
-    near = just_before(entropy, onset)
-    words = f"entropy {arrow(near, now)}"
+    words = f"entropy {short(now)} (was {short(first)} at the start)"
     said = (
         f"the entropy was {short(first)} at the start and is {short(now)} nats a token from step "
         f"{step:,} on"
@@ -113,7 +111,7 @@ def concentration(evidence: Evidence) -> Finding:
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
-    signs = (Sign("entropy", step, near, now, words, step, usual=first),)
+    signs = (Sign("entropy", step, first, now, words, step),)
     return Finding(status, message, step, value, SPENT, signs=signs, facts=facts)
 
 
@@ -209,7 +207,8 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
     if reward is None or reward.bounds is None or evidence.by_tenths:
         return False
     mean = reward.level_from(min(reward.at(step), len(reward) - 3))
-    return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
+    low, high = reward.bounds
+    return mean >= low + _ARRIVED * (high - low)
 
 
 def _settles(evidence: Evidence, step: float) -> float:
@@ -318,7 +317,8 @@ def _rises(reward: NoisyMetric | None, cut: NoisyMetric) -> int | None:
     """The row from which a share below a half goes on rising as the reward falls: answers on
     their way into the limit.
     """
-    few, row = max(4, len(cut) // 8), len(cut) - max(4, len(cut) // 8)
+    few = max(4, len(cut) // 8)
+    row = len(cut) - few
     if reward is None or len(reward) != len(cut) or len(cut) < 3 * few:
         return None
     before, late = slice(max(0, row - 3 * few), row), slice(row, None)
@@ -379,11 +379,10 @@ def _with_paid(finding: Finding, reward: NoisyMetric | None, cut: NoisyMetric) -
     if reward is None or Fact.CUT_OFF_IN_MID_RUN not in finding.facts or finding.step is None:
         return finding
     row = reward.at(finding.step)
-    before, late = reward.level(slice(max(0, row - _MANY), row)), reward.level(slice(row, None))
+    before, late = reward.level(slice(max(0, row - _MANY), row)), reward.level_from(row)
     complete = 1 - cut.level_from(cut.at(finding.step))
-    low, span = min(reward.low, 0.0), reward.high - reward.low
-    least = complete + PAID * (1 - complete)
-    if late - before <= HALF * span or late - low < least * (reward.high - low):
+    low, least = min(reward.low, 0.0), complete + PAID * (1 - complete)
+    if late - before <= HALF * reward.span or late - low < least * (reward.high - low):
         return finding
     shares = f"{percent(cut.level_until(row))} → {percent(1 - complete)}"
     message = (

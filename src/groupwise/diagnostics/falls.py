@@ -27,10 +27,10 @@ from groupwise.diagnostics.signals import (
     blocks,
     both_ends,
     floor_of,
+    just_before,
     long_run_deviation,
     once,
     rare_event_factors,
-    reach_of,
     reward_floor,
     signal_of,
     signs_about,
@@ -435,13 +435,18 @@ def sixths(signal: NoisyMetric) -> tuple[slice, slice]:
 
 def change_of_fall(level: NoisyMetric, fall: Fall) -> LevelChange:
     """Return from where to where a fall that lasts went: a tenth of the rows on either side of
-    the slope that describes it best.
+    its slope, of those before only what stands where the reward fell from.
+
+    It begins behind the last row that is as high but for scatter, as far as noise allows.
     """
     few = max(8, len(level) // 10)
-    begin, end = span_of_fall(level, fall.row)
-    before = slice(max(0, begin - few), max(begin, 1))
+    (begin, end), (latest, _) = (span_of_fall(level, fall.row, noise=most) for most in (0.0, _OPEN))
+    past = signal_of(level.column, level.step_T[:begin], level.value_T[:begin])
+    apart = np.abs(past.value_T - just_before(level, begin)) > _FAR * past.scatter
+    before = slice(max(0, begin - few, row_after(apart[:-LOST_ROWS])), max(begin, 1))
     late = slice(max(end, len(level) - few), None)
-    return change_between(level, before, late, (begin, end))
+    stands = level.value_T[begin:latest] > level.level(before) - level.scatter
+    return change_between(level, before, late, (begin + row_after(stands), end))
 
 
 @once
@@ -451,13 +456,12 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
     """
     change = level_changes(evidence).get("reward")
     fall = fall_of(evidence)
-    reach = reach_of(evidence)
     if change is None:
         return ()
-    signs = signs_about(evidence, change.first, reach=reach, end=change.last)
+    signs = signs_about(evidence, change.first, end=change.last)
     if fall and fall.lasts:
         onset = int(reward_level(evidence)[0].step_T[fall.row])
-        signs = (*signs_about(evidence, onset, reach=reach), *signs)
+        signs = (*signs_about(evidence, onset), *signs)
     return tuple(sorted(signs, key=lambda sign: sign.step))
 
 
@@ -566,10 +570,10 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     ):
         return None
     few = max(2, min(5, row // 4))
-    typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
+    typical, near = float(value[:row].mean()), value[row - few : row].mean()
     level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
     # Rows that are window means mix both states once: the row just before the stretch is left out.
-    last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
+    last = value[max(0, row - 1 - few) : row - 1].mean() if row > few else near
     fell = level - float(value[-1])
     if abs(fell) < _UNITS * 2 * signal.resolution:
         return None
@@ -635,8 +639,7 @@ def find_fall(signal: NoisyMetric, floor: float) -> Fall | None:
     value, first = blocks(signal, size)
     deviation = signal.scatter / np.sqrt(size)
     height = heights(value, deviation)
-    usable = height - floor >= _CLEAR * deviation
-    usable &= height > floor
+    usable = (height - floor >= _CLEAR * deviation) & (height > floor)
     below = value < floor + HALF * (np.where(usable, height, np.inf) - floor)
     factors = np.where(usable, rare_event_factors(below, USUAL), 0.0)
     onset_alarm = alarm(factors, rate=FALSE_ALARM)
@@ -728,9 +731,9 @@ def _ramps(value_T: Float) -> tuple[Whole, Whole, Float]:
     )
 
 
-def span_of_fall(signal: NoisyMetric, row: int) -> tuple[int, int]:
+def span_of_fall(signal: NoisyMetric, row: int, *, noise: float = 0.0) -> tuple[int, int]:
     """Return the first and the last row of a fall that has reached a row: of the slope that
-    describes the log since its height best.
+    describes the log since its height best, or of the latest that noise does not rule out.
     """
     few = max(5, len(signal) // 15)
     levels = moving_mean(signal.value_T[: max(row, few)], few)
@@ -741,7 +744,8 @@ def span_of_fall(signal: NoisyMetric, row: int) -> tuple[int, int]:
         size = int(np.ceil((high - low) / (2 * _WINDOW)))
         means = signal.value_T[low : high - (high - low) % size].reshape(-1, size).mean(axis=1)
         first_E, last_E, explained_E = _ramps(means)
-        best = int(explained_E.argmax())
+        worse_E = (explained_E.max() - explained_E) * size
+        best = int(np.lexsort((worse_E, -first_E, worse_E > noise * signal.scatter**2))[0])
         begin, end = low + size * int(first_E[best]), low + size * int(last_E[best] + 1) - 1
         near = max(low, begin - _WINDOW // 6 * size), min(high, end + 1 + _WINDOW // 6 * size)
         if size == 1 or near[1] - near[0] > (high - low) / 2:

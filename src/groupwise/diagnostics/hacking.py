@@ -224,7 +224,7 @@ def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     if (doubtful and held > -_limit(pair) * noise) or (held_out is not None and not fell):
         return None
     status = Status.CRITICAL if fell and not doubtful else Status.WARNING
-    return _finding(pair, coupling, status, f" since step {parting.step:,}")
+    return _finding(pair, coupling, status, f" since step {parting.apart:,}")
 
 
 def _falls_alone(pair: Pair, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
@@ -258,8 +258,7 @@ def _too_fresh(pair: Pair, evidence: Evidence, finding: Finding) -> bool:
     """Whether a run goes on and parted only a few held-out rewards ago: low ones in a row come
     back in health.
     """
-    since = -np.inf if finding.step is None else finding.step
-    return not evidence.ended and int((pair.step_M >= since).sum()) < FEWEST_PAIRS
+    return not evidence.ended and int((pair.step_M >= (finding.step or 0)).sum()) < FEWEST_PAIRS
 
 
 def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
@@ -280,19 +279,11 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
         finding = _throughout(pair, rose, _HALF)
     if since or not finding or finding.status is Status.INFO:
         return since
-    return _one_of_two(pair, finding, rose)
-
-
-def _one_of_two(pair: Pair, finding: Finding, rose: Interval | None) -> Finding:
-    """The finding where a loophole is one cause of two."""
     # Of what shares a little, or went with a gain at first and was lost as training stood, a
     # loophole is one cause of two.
     gained = _shared_first(pair) or (rose is not None and rose.value > 0)
-    return replace(
-        finding,
-        status=Status.WARNING,
-        facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else finding.facts,
-    )
+    facts = (Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else finding.facts
+    return replace(finding, status=Status.WARNING, facts=facts)
 
 
 def _shared_first(pair: Pair) -> bool:
@@ -462,12 +453,12 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     """
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
-        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.step:,}")
-    since, few = int(np.searchsorted(pair.step_M, parting.step)), few_of(pair)
+        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.apart:,}")
+    since, few = parting.rows(pair)[0], few_of(pair)
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
-    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
+    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.apart:,}")
     return replace(finding, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else finding
 
 
@@ -551,8 +542,8 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     reward.
     """
     parting, few = parting_of(pair), few_of(pair)
-    since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
-    before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
+    since, row = parting.apart, int(np.searchsorted(pair.step_M, parting.apart))
+    before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
     name = pair.name.split(",")[0] if pair.name != HELD_OUT else "held-out"
     first = float(pair.train_M[before].mean()) / pair.scale
     held_out = pair.fall or _held_out_change(pair, since, before, late)
@@ -692,7 +683,7 @@ def _apart(
     levels of both.
     """
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
-    step = parting_of(_of_signals(total, other, names[1])).step if nothing else fell
+    step = parting_of(_of_signals(total, other, names[1])).apart if nothing else fell
     shown = zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     signs = tuple(
         _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
@@ -997,11 +988,12 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
 class Parting:
     """Where training and held-out reward part."""
 
-    step: int  # the likeliest
+    step: int  # the last at which they have not, as far as the grid of onsets tells
     first: int  # of its range
-    last: int  # of its range
+    last: int  # of its range, in which the first lies at which they have
     length: float  # of the stretch over which they part, as a share of the log
     shortest: float  # of what the likelihood leaves open
+    apart: int = 0  # the first step at which they have parted
 
     def rows(self, pair: Pair) -> tuple[int, int]:
         """Return the rows from which on they part, and have parted."""
@@ -1038,7 +1030,8 @@ def parting_of(pair: Pair) -> Parting:
     left_LK = total - np.maximum(shared_LK, 0.0) ** 2 / np.maximum(own_LK, 1e-300)
     rest_K, rest_L = left_LK.min(axis=0), left_LK.min(axis=1)
     if not rest_K.min() < total:
-        return Parting(*(int(pair.step_M[0]),) * 3, 1.0, _LENGTHS[0])
+        step = int(pair.step_M[0])
+        return Parting(step, step, step, 1.0, _LENGTHS[0], step)
     floor = max(1e-12 * total, 1e-300)
     drop_K, drop_L = (
         0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor))
@@ -1047,15 +1040,17 @@ def parting_of(pair: Pair) -> Parting:
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
     inside = onset_K[drop_K <= limit]
-    place = np.searchsorted(
-        pair.step_M,
-        np.array([onset_K[int(rest_K.argmin())], inside[0], inside[-1]]) - 0.5 * span / _ONSETS,
-    )
-    best, first, last = (int(step) for step in pair.step_M[place])
+    likeliest = int(rest_K.argmin())
+    ends = np.array([onset_K[likeliest], inside[0]])
+    early = np.searchsorted(pair.step_M, ends - 0.5 * span / _ONSETS)
+    # At the onset itself they have not parted yet.
+    late = np.searchsorted(pair.step_M, [ends[0], inside[-1]], side="right")
+    best, first, apart, last = (int(step) for step in pair.step_M[[*early, *late]])
     return Parting(
         best,
         first,
         last,
-        float(length_L[int(left_LK[:, int(rest_K.argmin())].argmin())]),
+        _LENGTHS[int(left_LK[:, likeliest].argmin())],
         _LENGTHS[int(np.argmax(drop_L <= limit))],
+        apart,
     )

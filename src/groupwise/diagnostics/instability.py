@@ -137,11 +137,7 @@ def _swinging(reward: NoisyMetric, order: DataOrder | None) -> Finding | None:
     if swing.period < _ALTERNATES:
         # two sources of data in turn, which may part as the policy learns from one of them
         return None
-    height = (
-        float(np.abs(reward.value_T).max())
-        if reward.bounds is None
-        else reward.bounds[1] - reward.bounds[0]
-    )
+    height = float(np.ptp(reward.bounds) if reward.bounds else np.abs(reward.value_T).max())
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and swing.growth > GROWS
     said = (
         f"the reward keeps oscillating by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
@@ -360,7 +356,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, NoisyMetric, Fall]]:
 def _gained(reward: NoisyMetric, step: float) -> float:
     """Standard errors that training has gained since a step."""
     row, few = reward.at(step), max(3, len(reward) // 8)
-    return reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None))
+    return reward.score(slice(max(0, row - few), max(row, 3)), slice(-few, None))
 
 
 def _collapsed(evidence: Evidence, name: str, signal: NoisyMetric, fall: Fall) -> Finding:

@@ -43,6 +43,7 @@ from groupwise.diagnostics.falls import (
     reward_level,
     settled,
     signs_of_fall,
+    span_of_fall,
 )
 from groupwise.diagnostics.judgement import (
     NEEDED,
@@ -198,8 +199,8 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     cause = look.cause(Fact.STANDS if learning is Learning.FLAT else Fact.ROSE)
     advice, signs = advice_for(cause, None, step=None, onset=None), Signs()
     if learning is Learning.FALLING:
-        fell = moved("reward", since, progress.before, progress.after)
-        about = signs_about(look.evidence, since, reach=reach_of(look.evidence))
+        fell = moved("reward", since, *progress.change.ends)
+        about = signs_about(look.evidence, since)
         advice, signs = advised(FELL_LATE.format(since)), _earliest((*about, fell))
     elif learning is Learning.FLAT and not cause.names:
         advice = _stands(look.evidence, look.answers[zero_variance.NAME].value)
@@ -224,8 +225,11 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
     zero variance that the check has.
     """
     reward = evidence.reward
-    late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
-    if reward and len(late) >= _LATE and long_run_deviation(late) > _WANDERS * reward.scatter > 0:
+    if (
+        reward
+        and len(late := reward.value_T[len(reward) // 2 :]) >= _LATE
+        and long_run_deviation(late) > _WANDERS * reward.scatter > 0
+    ):
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
         return advised(
             f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
@@ -257,7 +261,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     of_reward = moved("reward", own.first, *levels_of(before, there, after))
     others = (look.answers[check].signs for check in (instability.NAME, numerics.FINITE))
     signs = _earliest((*signs_of_fall(evidence), of_reward, *chain(*others)))
-    slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
+    slow = np.ptp(span_of_fall(level, fall.row)) >= _SLOW * len(level)
     abrupt = not by_and_by(level, fall.row)
     cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
     signs = _led(look, cause, signs)
@@ -273,9 +277,9 @@ def _of_fall(look: Look, worst: Finding) -> Story:
 
 
 def _earliest(signs: Iterable[Sign]) -> Signs:
-    """The earliest sign of each signal, in their order; of one step the first that is given."""
+    """The earliest sign of each signal, in their order; of one step the reward last."""
     first = dict[str, Sign]()
-    for sign in sorted(signs, key=lambda sign: sign.step):
+    for sign in sorted(signs, key=lambda sign: (sign.step, sign.signal == "reward")):
         first.setdefault(sign.signal, sign)
     return tuple(first.values())
 
@@ -312,7 +316,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     """Tell of what another check found."""
     signs, change = worst.signs, level_changes(look.evidence).get("reward")
     if worst.step is not None and (not signs or worst.check in _NOT_ALONE):
-        about = signs_about(look.evidence, worst.step, reach=reach_of(look.evidence))
+        about = signs_about(look.evidence, worst.step)
         if change and change.first == worst.step:
             about = signs_of_fall(look.evidence)
         own = {sign.signal for sign in signs}
@@ -331,14 +335,14 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         default=None,
     )
     advice = look.advice(cause, worst, first, worst.step)
-    headline, gain = worst.message, look.progress.gain
+    headline = worst.message
     gravest = look.worst and _graded(look.worst, cause)
     if gravest and gravest.status is Status.CRITICAL is not worst.status:
         since = "" if gravest.step is None else f"since step {gravest.step:,} "
         words = gravest.signs[0].words if gravest.signs else gravest.message
         headline = f"{headline.rstrip('.')}; {since}{words}"
-    elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
-        headline = f"{headline.rstrip('.')}; the reward rose"
+    elif Fact.TRUNCATED_LIKELY in worst.facts and look.progress.learning is not Learning.UNKNOWN:
+        headline = f"{headline.rstrip('.')}; {_course(look.progress, look.evidence)}"
     return Story(headline, worst.step, signs, cause, advice)
 
 
@@ -385,10 +389,11 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
     bounds = evidence.reward and evidence.reward.bounds
     much = _OF_RANGE * np.ptp(bounds) if bounds else _MUCH * abs(progress.before)
-    hidden = gain.high > much or gain.value + gain.low > 0
-    learnt = "no clear gain" if hidden else "nothing learnt"
-    said = f"(gain {short(gain.low)} to {short(gain.high)})"
-    return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
+    learnt, said = "nothing learnt", "gain"
+    if gain.high > much or gain.value + gain.low > 0:
+        learnt, said = "no clear gain", f"{len(evidence.reward or ())} rows allow"
+    said += f" {short(gain.low)} to {short(gain.high)}"
+    return f"{learnt} in {progress.steps:,} steps: {moved} ({said})"
 
 
 def _top_of(evidence: Evidence, level: float) -> str:

@@ -31,7 +31,6 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
-    Sign,
     Status,
     by_sign,
     no_sign,
@@ -42,10 +41,9 @@ from groupwise.diagnostics.signals import (
     OFTEN,
     Evidence,
     NoisyMetric,
-    arrow,
     both_ends,
+    moved,
     once,
-    reach_of,
     reward_floor,
     scatter,
     signs_about,
@@ -298,7 +296,7 @@ def _gain(level: NoisyMetric, early: slice, late: slice) -> tuple[Interval, bool
         or _trend(level, noise) > surely
         or level.score(early, late) > _SURELY
     )
-    widest = math.inf if level.bounds is None else level.bounds[1] - level.bounds[0]
+    widest = float(np.ptp(level.bounds)) if level.bounds else math.inf
     return Interval(
         change.value, max(change.value - half, -widest), min(change.value + half, widest)
     ), rises
@@ -383,10 +381,8 @@ def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> int | None:
     means = moving_mean(level.value_T[row:], few)
     far, error = float(means.max() - means[-1]), level.deviation * math.sqrt(2 / few)
     step = level.step_at(row + few // 2 + row_after(means > means[-1] + far / 2))
-    fell = far > _FELL_SURELY * error or (
-        far > _FELL * error and bool(signs_about(evidence, step, reach=reach_of(evidence)))
-    )
-    return step if fell else None
+    signs = far > _FELL * error and signs_about(evidence, step)
+    return step if signs or far > _FELL_SURELY * error else None
 
 
 def _arrived(level: NoisyMetric, row: int) -> int:
@@ -511,12 +507,9 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
                 f"{hidden}.",
             )
         return not_logged(hidden or "the learning rate is not in the log")
-    live = np.flatnonzero(~signal.is_zero)
-    if not live.size:
-        return _no_rate(
-            f"the learning rate is 0 in all {len(signal)} rows: {nothing}", signal.step_at(0)
-        )
-    row, n = int(live[-1]) + 1, len(signal)
+    row, n = row_after(~signal.is_zero), len(signal)
+    if not row:
+        return _no_rate(f"the learning rate is 0 in all {n} rows: {nothing}", signal.step_at(0))
     before = median(signal.value_T[max(0, row - 3) : row])
     by_schedule = before < _TENTH * signal.high
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
@@ -548,9 +541,7 @@ def _rise(evidence: Evidence, rate: NoisyMetric) -> Finding | None:
     if row < FEWEST_ROWS:
         return None
     before, after = float(value[row - 1]), float(value[row])
-    sign = Sign(
-        "learning_rate", rate.step_at(row), before, after, f"learning rate {arrow(before, after)}"
-    )
+    sign = moved("learning_rate", rate.step_at(row), before, after)
     message = f"{sign.words} from step {sign.step:,}."
     return by_sign(Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
 

@@ -343,14 +343,9 @@ def gradient(evidence: Evidence) -> Finding:
         step,
         exactly(times),
         DRIFT,
-        signs=(_grew(int(step_T[began]), early, float(norm_T[began]), late),),
+        signs=(moved("gradient_norm", int(step_T[began]), early, float(norm_T[began]), late),),
         facts=(Fact.GRADIENT_EXPLODED,) if huge else (),
     )
-
-
-def _grew(step: int, *levels: float) -> Sign:
-    """The sign of a gradient norm that grew, with its levels in their order."""
-    return Sign("gradient_norm", step, levels[0], levels[-1], f"gradient norm {arrow(*levels)}")
 
 
 def _leaps(norm_T: Float) -> Places:
@@ -377,7 +372,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     )
     ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
-    signs = (_grew(step, usual, top),) if many else ()
+    signs = (moved("gradient_norm", step, usual, top),) if many else ()
     status = Status.WARNING if many else Status.INFO
     return Finding(status, message, step, ratio, SPIKE, signs=signs)
 
@@ -407,11 +402,8 @@ def _zero_since(zero_T: Flags, chance_T: Float) -> int | None:
     """The row since which the gradient is 0 more often than in health, by its chance in each
     row.
     """
-    factor_T = np.where(
-        zero_T,
-        np.log(_MOST / np.minimum(chance_T, _MOST)),
-        np.log((1 - _MOST) / (1 - np.minimum(chance_T, _MOST))),
-    )
+    usual_T = np.minimum(chance_T, _MOST)
+    factor_T = np.where(zero_T, np.log(_MOST / usual_T), np.log((1 - _MOST) / (1 - usual_T)))
     return lasting(factor_T, rate=FALSE_ALARM, event_T=zero_T)
 
 
@@ -583,17 +575,16 @@ def _of_advantage(evidence: Evidence, advantage: NoisyMetric) -> Finding | None:
     if reward is None or str(evidence.setting("loss")).lower() in ("ppo", "gae"):
         return None
     limit = max(LARGEST_ADVANTAGE, OF_REWARD * float(np.abs(reward.value_T).max()))
-    rows = np.flatnonzero(np.abs(advantage.value_T) > limit)
+    value_T = advantage.value_T
+    rows = np.flatnonzero(np.abs(value_T) > limit)
     if not rows.size:
         return None
-    worst = float(advantage.value_T[rows][np.abs(advantage.value_T[rows]).argmax()])
-    usual, step = median(advantage.value_T), advantage.step_at(rows[0])
-    words = f"advantage {arrow(usual, worst)}"
+    worst, step = float(value_T[np.abs(value_T).argmax()]), advantage.step_at(rows[0])
+    sign = moved("advantage", step, median(value_T), worst)
     message = (
-        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; groups of up to "
+        f"{sign.words} in {count(rows.size, 'row')}, first at step {step:,}; groups of up to "
         f"1,024 stay below {short(limit)}."
     )
-    sign = Sign("advantage", step, usual, worst, words)
     return by_sign(Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
 
 
@@ -821,22 +812,20 @@ def pace(evidence: Evidence) -> Finding:
 def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
     value, few = reward.value_T, max(5, len(reward) // 10)
-    start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
+    start, low = float(value[0]), (reward.bounds or (0.0,))[0]
     soon, late = reward.level(slice(SOON, 2 * SOON)), reward.level_from(-few)
     if max(soon, late) - low >= HALF * (start - low):
         return None
     row = int(np.argmax(value < low + HALF * (start - low)))
     first, step = reward.step_at(0), reward.step_at(row)
     signals = map(evidence.quantity, ("entropy", "completion_length", "truncated_share"))
-    changes = [_change(signal, step) for signal in signals if signal is not None]
+    changes = [_change(signal, step) for signal in filter(None, signals)]
     most = max(changes, default=1.0)
     needed = ENOUGH if most >= OTHER else SURELY
     if most <= CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
         return None
-    if value[row:].max() - low > BACK * (start - low):
-        return None  # the first row was a lucky one
-    if step - first > SOON:
-        return None
+    if value[row:].max() - low > BACK * (start - low) or step - first > SOON:
+        return None  # the first row was a lucky one, or it came later
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = count(step - first, "update")
     message = f"{sign.words}: half was lost within {updates} and never recovered"
@@ -1073,7 +1062,7 @@ def _mismatch(
     step = column.signal.step_at(begun)
     words = f"{column.words} {led_to(before, late)}"
     more = cap_of(evidence) if shown is None else f"; {shown[1]}"
-    facts = [Fact.SAMPLER_MISMATCH, *(() if shown is None else shown[:1])]
+    facts = [Fact.SAMPLER_MISMATCH, *(shown or ())[:1]]
     message = f"{words[0].upper()}{words[1:]} since step {step:,}"
     if shown and shown[0] in _FROM_THE_START:
         words, more = shown[1], ""

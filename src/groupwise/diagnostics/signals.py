@@ -998,7 +998,7 @@ WATCHED = tuple(
 
 def moved(name: str, step: int, *levels: float) -> Sign:
     """Return the sign of a signal that goes by its own name, with its levels in their order."""
-    return Sign(name, step, levels[0], levels[-1], f"{name} {arrow(*levels)}")
+    return Sign(name, step, levels[0], levels[-1], f"{name.replace('_', ' ')} {arrow(*levels)}")
 
 
 def reach_of(evidence: Evidence) -> int:
@@ -1007,21 +1007,22 @@ def reach_of(evidence: Evidence) -> int:
 
 
 def signs_about(
-    evidence: Evidence, step: int, *, reach: int, end: int | None = None
+    evidence: Evidence, step: int, *, reach: int | None = None, end: int | None = None
 ) -> tuple[Sign, ...]:
     """Return the signals that moved from some rows before a step on, the earliest first.
 
     Args:
         evidence: the run.
         step: of the change.
-        reach: rows of the reward before the step in which a first sign is looked for.
+        reach: rows of the reward before the step in which a first sign is looked for; None for
+            the usual ones.
         end: the step at which a slow change ends, to which what only rises is looked at; length and
             entropy drift in health too.
     """
     reward = evidence.reward
     rows = evidence.record.steps["step"].to_numpy() if reward is None else reward.step_T
     place = int(np.searchsorted(rows, step))
-    low = int(rows[max(0, place - reach)])
+    low = int(rows[max(0, place - (reach or reach_of(evidence)))])
     signs = []
     for watched in WATCHED:
         signal = evidence.quantity(watched.quantity)
@@ -1080,13 +1081,19 @@ def sign_of(
         np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
     )
     since = max(row, min(over, len(signal) - 1))
-    first, reached = (median(signal.value_T[rows]) for rows in (before, slice(since, since + few)))
+    just, now = slice(max(0, row - few), max(row, 1)), slice(since, since + few)
+    first, reached, near, last = (
+        median(signal.value_T[rows])
+        for rows in (before, now, just, slice(row, row + max(5, len(signal) // 8)))
+    )
     there = float(signal.value_T[row])
-    last = median(signal.value_T[row : row + max(5, len(signal) // 8)])
-    near = just_before(signal, row)
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
-    if watched.spike or (last - near) * peak <= 0:
+    matters = _usual(watched, np.zeros(1))  # where nothing scatters
+    small = (median(y_T[now]) - median(y_T[just])) * np.sign(peak) < matters
+    if small and not spiked and row > window.start:
+        return None  # it drifts there as it did before
+    if small or watched.spike:
         near = first  # of a row that leaps, or a move that began before the reach
     return Sign(
         watched.quantity,

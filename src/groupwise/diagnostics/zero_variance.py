@@ -253,8 +253,7 @@ def _room(evidence: Evidence, equal: NoisyMetric) -> Float:
     """
     room = np.minimum(_room_of_mean(evidence, equal), 1 - _at_an_end(evidence, equal))
     reward = evidence.reward
-    stuck = None if reward is None else constant_tail(reward)
-    if reward and stuck:
+    if reward and (stuck := constant_tail(reward)):
         # one number for every answer is the verifier's doing, not the groups'
         room[equal.step_T >= reward.step_T[stuck.row]] = 0.0
     return room
@@ -390,8 +389,8 @@ def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -
         return None
     step = equal.step_at(onset)
     row = reward.at(step)
-    moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
-    span = reward.span if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
+    moved = reward.change(slice(max(row, 1)), slice(row, None))
+    span = np.ptp(reward.bounds or (reward.low, reward.high))
     value, old = equal.mean(slice(onset, None)), equal.level_until(onset)
     if abs(moved.value) > 0.15 * span or value.low <= old:
         # another reward has other groups, and groups that are not more often alike are no fewer

@@ -575,7 +575,7 @@ class Evidence:
         """Actions that would change nothing, as the tables write them: what they limit stayed
         within the limit, or is set so.
         """
-        clips = not _UNCLIPPED.fullmatch(str(self.setting("loss")))
+        clips = not _UNCLIPPED.search(str(self.setting("loss")))
         rows = table_rows("diagnostics/needless.tsv")
         within = [
             row["action"] for row in rows if self._most(row["quantity"]) <= float(row["most"])

@@ -51,7 +51,7 @@ def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.Mo
     """
     walk_alone(monkeypatch)
     row, value = np.arange(12.0), np.random.default_rng(0).normal(0.4, 0.1, 12).cumsum()
-    mean, _ = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
+    mean = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
     seen = 12.0
     covariance = 4 * np.minimum(row[:, None], row) / seen + np.eye(12)
     bordered = np.block([[covariance, np.ones((12, 1))], [np.ones((1, 12)), np.zeros((1, 1))]])
@@ -78,7 +78,7 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(
         "covariances",
         lambda seen: ([forecast._walk(np.inf, seen)], np.array([[0.5], [8.0]])),
     )
-    mean, _ = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
+    mean = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
     contrast = np.linalg.svd(np.ones((1, 9)))[2][1:]
     densities = []
     for signal in (0.5, 8.0):
@@ -103,7 +103,7 @@ def test_every_kernel_has_unit_variance_where_the_rows_end_and_none_is_negative(
 
 def test_rows_beyond_forty_are_averaged_and_lose_nothing_of_a_level() -> None:
     value = np.random.default_rng(2).normal(0.3, 0.05, 4000)
-    mean, _ = foresee(np.arange(4000.0), value, np.array([4100.0]), np.zeros(1), np.ones(1))
+    mean = foresee(np.arange(4000.0), value, np.array([4100.0]), np.zeros(1), np.ones(1))
     assert mean.quantile(0.5)[0] == pytest.approx(0.3, abs=0.02)
     width = (mean.quantile(0.95) - mean.quantile(0.05))[0]
     assert pytest.approx(width, rel=0.15) == 2 * 1.645 * 0.05
@@ -116,7 +116,7 @@ def test_a_stretch_is_averaged() -> None:
     row = np.arange(30.0)
     value = 0.02 * row + np.random.default_rng(3).normal(0, 0.01, 30)
     single, many = (
-        foresee(row, value, np.array([33.0]), np.array([width]), np.array([count]))[0]
+        foresee(row, value, np.array([33.0]), np.array([width]), np.array([count]))
         for width, count in ((0.0, 1.0), (4.0, 4.0))
     )
     assert many.quantile(0.5)[0] == pytest.approx(single.quantile(0.5)[0], abs=0.003)
@@ -127,7 +127,8 @@ def test_a_mean_that_wanders_is_foreseen_by_its_own_covariances_alone() -> None:
     """The mixture with all others taken out; on a clean line it says less than all together."""
     row = np.arange(30.0)
     value = 0.02 * row + np.random.default_rng(4).normal(0, 0.01, 30)
-    every, wandering = foresee(row, value, np.array([60.0]), np.zeros(1), np.ones(1))
+    ahead = np.array([60.0]), np.zeros(1), np.ones(1)
+    every, wandering = (foresee(row, value, *ahead, wandering=alone) for alone in (False, True))
     signals = forecast.covariances(30.0)[1]
     plain = (signals[:, 0] > 0) & (signals[:, 1:] == 0).all(1)
     assert plain.sum() == 6
@@ -136,3 +137,15 @@ def test_a_mean_that_wanders_is_foreseen_by_its_own_covariances_alone() -> None:
     assert wandering.weight_K.sum() == pytest.approx(1)
     assert every.quantile(0.5)[0] > wandering.quantile(0.5)[0] + 0.1
     assert wandering.quantile(0.05)[0] < 0.5 < wandering.quantile(0.95)[0] < every.quantile(0.95)[0]
+
+
+def test_how_far_a_mean_wanders_is_told_by_the_later_half_of_the_rows() -> None:
+    """A first rise of twenty scatters does not go on: a plateau of 300 rows keeps a band of a few
+    scatters; a mean that wanders all along goes as far as its increments take it.
+    """
+    row, noise = np.arange(300.0), np.random.default_rng(5).normal(size=300)
+    rise = forecast.forecast(row, 0.8 - 0.6 * np.exp(-row / 30) + 0.03 * noise, [450.0])
+    assert 0.8 - 0.06 < rise.mean_low_S[0] < 0.8 < rise.mean_high_S[0] < 1.0
+    walk = forecast.forecast(row, 0.03 * noise.cumsum(), [450.0])
+    reach = 0.03 * np.sqrt(150)
+    assert walk.mean_high_S[0] - walk.mean_low_S[0] > 2 * reach

@@ -12,8 +12,8 @@ A row is $y_i = \ell + f(t_i) + \sigma e_i$ with a level $\ell$ of which nothing
 $f$ with one covariance $\sigma^2 k(t, t')$ of a fixed list, and noise of unknown size. Level and
 size are integrated out, so that each covariance foretells a Student t. Time is counted in rows, and
 each covariance stretches with the rows seen. Those of a mean that wanders, Brownian motion in plain
-time, also foretell alone. Derived by us from standard parts (Rasmussen and Williams 2006, sections
-2.7 and 5.4).
+time, also foretell alone, from the later half of the rows. Derived by us from standard parts
+(Rasmussen and Williams 2006, sections 2.7 and 5.4).
 
 With centre and spread $S = (q_{95} - q_5)/3.29$ of the foresight, the quantile of level $p \ge .5$
 of what comes is $\text{centre} + S \sinh z_p$, $z_p = a_p + b_p \ln(t/n) + c_p\, 3/\sqrt n$ for row
@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from groupwise.arrays import Ends, Flags, Float, bisected, check_at_least, checked_shape, floats
+from groupwise.arrays import Ends, Float, bisected, check_at_least, checked_shape, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.fit import FEW, fall_from_height
 from groupwise.forecasting.observations import Observations, observe
@@ -51,6 +51,9 @@ BandKind = Literal["window", "row"]
 KINDS: tuple[BandKind, ...] = ("window", "row")
 UPPER = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99)  # probabilities of the table
 SPREAD = 2 * float(ndtri(0.95))  # the spread is a standard deviation where the foresight is normal
+# Rows at the end, if they are not half of all, that tell how far a mean wanders: that of a first
+# rise does not go on.
+_LATE = 100
 # A run seen to a tenth is as far as public runs tell.
 FURTHEST = float(np.log(10))
 # Terms that no runs make: the hyperbolic sine of more leaves the numbers there are.
@@ -166,10 +169,15 @@ def student(freedom: int, t: Float) -> Float:
 
 
 def foresee(
-    row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: Float
-) -> tuple[Foresight, Foresight]:
-    """Foretell means over stretches of rows, by every covariance and by those of a mean that
-    wanders.
+    row_T: Float,
+    value_T: Float,
+    at_S: Float,
+    width_S: Float,
+    count_S: Float,
+    *,
+    wandering: bool = False,
+) -> Foresight:
+    """Foretell means over stretches of rows.
 
     Args:
         row_T: place of each row seen, in rows, from 0.
@@ -177,9 +185,13 @@ def foresee(
         at_S: middle of each stretch.
         width_S: its length in rows, 0 for a point.
         count_S: rows that are averaged there; inf for the curve itself, without noise.
+        wandering: whether only covariances of a mean that wanders may: in plain time, and without
+            slow noise.
     """
     block, count, within = _blocks(row_T, value_T)
     kernels, signal_KJ = covariances(row_T[-1] + 1)
+    if wandering:
+        signal_KJ = signal_KJ[signal_KJ.sum(1) == signal_KJ[:, 0]]
     seen = np.stack([kernel(block[0][:, None], block[0]) for kernel in kernels])
     covariance = np.tensordot(signal_KJ, seen, 1) + np.diag(1 / count)
     freedom = value_T.size - 1
@@ -196,9 +208,8 @@ def foresee(
     )
     root = np.diagonal(np.linalg.cholesky(covariance), axis1=1, axis2=2)
     likelihood = -np.log(root).sum(1) - 0.5 * (np.log(information) + freedom * np.log(error))
-    walk = signal_KJ.sum(1) == signal_KJ[:, 0]  # in plain time, and without slow noise
-    parts = [_weighed(likelihood, among) for among in (np.ones_like(walk), walk)]
-    left = sum(parts) > 0
+    weight = np.exp(likelihood - likelihood.max())
+    left = weight > _LEAST
     ahead, own = _stretches(kernels, block[0], at_S, width_S)
     cross = np.tensordot(signal_KJ[left], ahead, 1)
     regression = np.linalg.solve(covariance[left], cross)
@@ -210,15 +221,7 @@ def foresee(
         + block[1].mean()
     )
     scale = np.sqrt(np.maximum(variance, 1e-12) * (error[left] / freedom)[:, None])
-    every, wandering = (Foresight(weight[left], mean, scale, freedom) for weight in parts)
-    return every, wandering
-
-
-def _weighed(likelihood_K: Float, among_K: Flags) -> Float:
-    """Weight of each covariance among some, sums to 1."""
-    weight = np.where(among_K, np.exp(likelihood_K - likelihood_K[among_K].max()), 0.0)
-    weight[weight <= _LEAST] = 0.0
-    return np.asarray(weight / weight.sum())
+    return Foresight(weight[left] / weight[left].sum(), mean, scale, freedom)
 
 
 def _blocks(row_T: Float, value_T: Float) -> tuple[Float, Float, float]:
@@ -380,8 +383,8 @@ def forecast(
         f"no public run was forecast from only {rows_seen} rows: the bands may be too narrow"
         if status == "short"
         else f"the upper end is as far away as in public runs after {rows_seen} rows, and both are "
-        "at least as far as for a mean that drifts like these rows: a rise or fall that no row "
-        "shows yet is in neither"
+        "at least as far as for a mean that drifts like the later half of these rows; neither "
+        "holds a rise or fall that no row shows yet"
     )
     return Forecast(
         status=status,
@@ -460,7 +463,10 @@ def foreseen(
     place = np.maximum(
         (np.concatenate([at for at, _ in targets]) - seen.origin - first) / gap, width / 2
     )
-    every, wandering = foresee(row, seen.row_value_T, place, width, count)
+    every = foresee(row, seen.row_value_T, place, width, count)
+    late = max(min(row.size - _LATE, row.size // 2, row.searchsorted(place.min())), 0)
+    begin, value = row[late], seen.row_value_T[late:]
+    wandering = foresee(row[late:] - begin, value, place - begin, width, count, wandering=True)
     low, centre, high = (every.quantile(p) for p in (0.05, 0.5, 0.95))
     centre = (2 * centre + wandering.quantile(0.5)) / 3
     spread, rows_seen = (high - low) / SPREAD, float(row[-1]) + 1

@@ -223,11 +223,13 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     assert len(run.forecast(to=9_000).rows) == 200
     assert run.forecast(to=9_000).rows[-1].step == 9000
     assert run.fit().time_T.tolist() == step.tolist()
-    broken = dataclasses.replace(
-        run, steps=run.steps.with_columns(reward=np.array([*RISE[:60], *[0.1, 0.12] * 20]))
-    ).fit()
-    assert broken.change_time == 610.0
-    assert str(broken).endswith(" from step 610 on.")
+    lost = np.array([*RISE[:60], *[0.1, 0.12] * 20])
+    broken = dataclasses.replace(run, steps=run.steps.with_columns(reward=lost))
+    assert broken.fit().change_time == 610.0
+    assert str(broken.fit()) == "The law is fitted to all rows and does not explain the failure."
+    assert broken.forecast(to=1100).rows == ()
+    beside = dataclasses.replace(run, steps=run.steps.with_columns(speed=lost)).fit(metric="speed")
+    assert str(beside).endswith(" from step 610 on.")
 
 
 def test_the_mathematics_is_that_of_the_commands(

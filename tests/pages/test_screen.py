@@ -158,7 +158,7 @@ def test_what_follows_shows_what_the_cause_names_unless_it_came_first(
 def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
     assert judgement_lines(FAILING) == [
         "✗ FAILING  math  g 0.21 → 0.68, true f 0.001 → 0.002",
-        "  first sign  step 11",
+        "  first sign  step 11, as above",
         "  then        step 14  length 90 → 40; step 20  entropy 1.0 → 0.2",
         "  cannot tell harder data, or a broken verifier; log the completions with their",
         "              rewards",
@@ -381,7 +381,7 @@ def test_why_adds_the_answer_of_every_check() -> None:
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
         "  No sign of a problem in 2 checks: Length runaway; Swings, entropy and weights.",
-        "  Not logged: signals for 1 more check; 4 of 6 could run; --json lists all.",
+        "  Not logged: signals for 1 more check; 4 of 6 ran, 1 not applicable; --json lists all.",
         "      Reward hacking: log a reward on held-out [bold]prompts[/].",
     ]
 
@@ -394,13 +394,16 @@ def test_why_names_three_of_what_is_not_logged_and_the_first_screen_counts_it() 
     )
     judged = replace(OK, checks=(silent, *asked, *CHECKS[1:4]))
     said = printed(judged, why=True).splitlines()
-    assert said[1] == "  not logged  signals for 4 more checks; 3 of 8 could run"
-    assert "  Not logged: signals for 4 more checks; 3 of 8 could run; --json lists all." in said
+    assert said[1] == "  not logged  signals for 4 more checks; 3 of 8 ran, 1 not applicable"
+    assert (
+        "  Not logged: signals for 4 more checks; 3 of 8 ran, 1 not applicable; --json lists all."
+        in said
+    )
     assert [line.strip() for line in said[-3:]] == [
         f"Check {place}: log signal {place}." for place in range(3)
     ]
     for other in (replace(OK, checks=(silent, *CHECKS[1:4])), replace(FAILED, checks=asked)):
-        assert "could run" not in printed(other)
+        assert "not logged  signals" not in printed(other)
 
 
 def test_why_adds_the_numbers() -> None:

@@ -77,11 +77,9 @@ def test_after_a_failure_no_law_and_no_forecast_is_the_answer(
     made_fitted: Callable[..., Fitted],
 ) -> None:
     first = "✗ FAILED  demo  reward 0.8 → 0.0, collapsed at steps 51-55"
-    assert shown(lambda console: print_fit(made_fitted(), FAILED, console)).splitlines()[:3] == [
-        first,
-        "The law is fitted to all rows, including those of the failure, and does not explain it.",
-        "",
-    ]
+    lines = shown(lambda console: print_fit(made_fitted(), FAILED, console)).splitlines()
+    assert lines[0] == first
+    assert lines[3].startswith("The law is fitted to all rows and does not explain the failure.")
     assert shown(lambda console: print_forecast(made_fitted(), FAILED, console)).splitlines() == [
         first,
         "There is no forecast: rows after a failure say nothing about what comes next.",

@@ -820,8 +820,9 @@ def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | Non
         }
         for run in runs
     ]
-    learnt = [outcome(run.judgement.state, run.judgement.learning) for run in runs]
-    return separation(settings, learnt)
+    return separation(
+        settings, [outcome(run.judgement.state, run.judgement.learning) for run in runs]
+    )
 
 
 @dataclass(slots=True, eq=False)

@@ -150,8 +150,10 @@ class Outlook(Said):
     @property
     def gain(self) -> JsonObject:
         """What the steps ahead are expected to gain."""
-        steps = {"from_step": self.gain_from, "to_step": self.gain_to}
-        return self.result.expected_gain.as_dict() | steps
+        return self.result.expected_gain.as_dict() | {
+            "from_step": self.gain_from,
+            "to_step": self.gain_to,
+        }
 
 
 @frozen
@@ -189,10 +191,14 @@ class Fitted:
 
     def law_said(self, judged: Judgement) -> str:
         """Say what the law is, and that its plateau is not settled where the judgement sees the
-        metric go on; of a metric that is not judged, where the forecast does.
+        metric go on; of a metric that is not judged, where the forecast does. A failure has the
+        judgement's date alone.
         """
         assert self.fit
         said, beside = sentence(self.fit.message), self.beside_the_law
+        if judged.alarm:
+            said *= self.fit.status != "non_stationary"
+            return f"The law is fitted to all rows and does not explain the failure. {said}".strip()
         of_judgement = self.metric == judged.metric
         if no_forecast(judged) or (of_judgement and judged.learning is not Learning.LEARNING):
             return said

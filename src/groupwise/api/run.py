@@ -119,7 +119,7 @@ class Run(RunRecord):
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
-            sentence.
+            sentence. A run that failed has none.
 
         Raises:
             MissingMetricError: the log has no such metric.
@@ -148,7 +148,8 @@ class Run(RunRecord):
         judged, none = self.judgement, no_forecast(self.judgement)
         said = f"{ahead(fitted, judged)}\n{gained(fitted, judged)}".strip()
         withheld = f"{judged.fact} {none}" if judged.alarm else none
-        return replace(fitted.outlook, withheld=withheld, said=said)
+        rows = () if withheld else fitted.outlook.rows
+        return replace(fitted.outlook, rows=rows, withheld=withheld, said=said)
 
     def replay(self, *, seed: int = 0) -> RunReplay:
         """Replay the run under other choices, as `groupwise replay` does.

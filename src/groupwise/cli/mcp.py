@@ -89,8 +89,7 @@ class Folders:
             command = "diagnose" if name == "judge" else name
             with _walls(self.folders):
                 answer = _fleet(words[0]) if name == "fleet" else _asked([command, *words])
-            text = bounded(answer, detailed=given.get("detail", False))
-            return self._without_place(text), False
+            return self._without_place(bounded(answer, detailed=given.get("detail", False))), False
         except Exception as error:  # noqa: BLE001 - the edge of a call
             return clean(self._without_place(str(error)), longest=_LONGEST), True
 

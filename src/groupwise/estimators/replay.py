@@ -379,8 +379,7 @@ def by_spread(groups: LoggedGroups) -> Replayed:
     """
     freedom = groups.size_P - 1
     spread_P = groups.predicted(groups.spread_P * freedom, freedom)[:, None]
-    given = _given(groups, lambda n: spread_P / (n * (n - 1)))
-    return _allocated(groups, Choice.SPREAD, given)
+    return _allocated(groups, Choice.SPREAD, _given(groups, lambda n: spread_P / (n * (n - 1))))
 
 
 def by_live_groups(groups: LoggedGroups) -> Replayed:
@@ -392,8 +391,11 @@ def by_live_groups(groups: LoggedGroups) -> Replayed:
     Source: arXiv 2509.25849, whose value of a live group is left out here.
     """
     right = _rate(groups)[:, None]
-    given = _given(groups, lambda n: right**n * (1 - right) + (1 - right) ** n * right)
-    return _allocated(groups, Choice.KNAPSACK, given)
+    return _allocated(
+        groups,
+        Choice.KNAPSACK,
+        _given(groups, lambda n: right**n * (1 - right) + (1 - right) ** n * right),
+    )
 
 
 def _rate(groups: LoggedGroups) -> Float:

@@ -129,8 +129,9 @@ def _fit_verdict(
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", math.nan)
-    message = outcome.sentence.format(**numbers)
-    return Verdict(outcome, message, change, tuple(_notes(observations, fits)))
+    return Verdict(
+        outcome, outcome.sentence.format(**numbers), change, tuple(_notes(observations, fits))
+    )
 
 
 def _broken(
@@ -274,8 +275,7 @@ def _running_mean(observations: Observations) -> Float:
     """Mean of each block with its neighbours, a twentieth of the series wide."""
     value = observations.value_M
     half = max(1, value.size // 40)
-    padded = np.pad(value, half, mode="edge")
-    return moving_mean(padded, 2 * half + 1)
+    return moving_mean(np.pad(value, half, mode="edge"), 2 * half + 1)
 
 
 def fall_from_height(observations: Observations) -> float:
@@ -391,8 +391,9 @@ def fit(
     time, value, _ = usable_rows(time_T, value_T)
     if observations.still:
         return _still(observations, time, value, level)
-    judged = judged_fits(observations, laws, level=level, healthy=healthy)
-    return _result(observations, judged, time, value)
+    return _result(
+        observations, judged_fits(observations, laws, level=level, healthy=healthy), time, value
+    )
 
 
 @frozen

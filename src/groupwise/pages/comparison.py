@@ -81,8 +81,11 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
         )
         for contrast in contrasts
     )
-    head = ("", "Found", "Difference", "Corrected p", "Detectable in 8 of 10", "Runs needed")
-    return Grid(head, rows, (2, 3, 4, 5))
+    return Grid(
+        ("", "Found", "Difference", "Corrected p", "Detectable in 8 of 10", "Runs needed"),
+        rows,
+        (2, 3, 4, 5),
+    )
 
 
 def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:

@@ -202,8 +202,9 @@ def application(hub: Hub, token: str) -> Application:
         return Response(_page(hub), media_type="text/html")
 
     async def events(request: Request) -> Response:
-        last = request.headers.get("last-event-id", "")
-        return StreamingResponse(hub.messages(last), media_type="text/event-stream")
+        return StreamingResponse(
+            hub.messages(request.headers.get("last-event-id", "")), media_type="text/event-stream"
+        )
 
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]

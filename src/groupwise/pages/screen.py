@@ -190,7 +190,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         beside = tuple(sign for sign in then if sign.step == first.step)
         # What another line says is not said again.
         fresh = [sign for sign in (first, *beside) if sign.words not in judgement.headline]
-        words = _signs(fresh) if fresh else (f"step {first.step:,}",)
+        words = _signs(fresh) if fresh else (f"step {first.step:,}, as above",)
         yield _LabelledLine("first sign", words, 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
         # What the cause names has room where it is not among the first.
@@ -327,10 +327,11 @@ def _lacking(judgement: Judgement) -> list[Finding]:
 
 def _lacks(judgement: Judgement) -> str:
     """Return how many checks lack a signal, and how many could run; "" where none lacks one."""
-    lacking = len(_lacking(judgement))
-    ran = sum(check.status is not Status.NOT_LOGGED for check in judgement.checks)
+    lacking, total = len(_lacking(judgement)), len(judgement.checks)
+    idle = sum(check.status is Status.NOT_LOGGED for check in judgement.checks)
+    rest = f", {idle - lacking} not applicable" * (idle > lacking)
     more = f"signals for {count(lacking, 'more check')}"
-    return f"{more}; {ran} of {len(judgement.checks)} could run" if lacking else ""
+    return f"{more}; {total - idle} of {total} ran{rest}" if lacking else ""
 
 
 def _without_answer(judgement: Judgement) -> Iterable[str]:

@@ -159,8 +159,12 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     ]
     shown = [point.group_size for point in points]
     best = shown.index(plan.group_size) if plan.group_size in shown else -1
-    head = ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
-    return Grid(head, rows, (0, 1, 2, 3), best)
+    return Grid(
+        ("Group size", "Prompts", "Extra error now", "Extra error at most", ""),
+        rows,
+        (0, 1, 2, 3),
+        best,
+    )
 
 
 def explained(fit: FitResult) -> str:
@@ -249,8 +253,7 @@ def prompt_grid(table: PromptTable) -> Grid:
             (row.prompt, row.standing, f"{row.teaching} of {row.visits}", rate, f"{row.rollouts}")
         )
     now = "Pass rate now" if table.binary else "Mean reward now"
-    head = ("Prompt", "Stands", "Visits with a gradient", now, "Rollouts")
-    return Grid(head, rows, (2, 3, 4))
+    return Grid(("Prompt", "Stands", "Visits with a gradient", now, "Rollouts"), rows, (2, 3, 4))
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:

@@ -89,14 +89,8 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out, fit = Printer(console), fitted.fit
     assert fit is not None
     print_first_line(judged, console)
-    out.line(
-        "The law is fitted to all rows, including those of the failure, and does not explain it."
-        if judged.alarm
-        else ""
-    )
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
-    if fit.status != "non_stationary" or not judged.alarm:  # the judgement dates a failure
-        out.line(fitted.law_said(judged))
+    out.line(fitted.law_said(judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     if math.isfinite(fit.r_squared):
@@ -199,5 +193,8 @@ def _parameters(fit: FitResult) -> Grid:
     from groupwise.analysis.fitted import THIS_LAW
 
     grid = parameter_grid(fit)
-    head = (f"{capital(law_name(fit.law))}, {THIS_LAW}", *grid.head[1:4])
-    return replace(grid, head=head, rows=[row[:4] for row in grid.rows])
+    return replace(
+        grid,
+        head=(f"{capital(law_name(fit.law))}, {THIS_LAW}", *grid.head[1:4]),
+        rows=[row[:4] for row in grid.rows],
+    )

@@ -172,8 +172,9 @@ def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]
         if name not in _BASE_NAMES and Path(file).is_file()
     }
     own = {name: column for name, column in columns.items() if name not in beside}
-    config = _given(asked.get("settings"), asked.get("config"))
-    return place, Request(own, config, chosen, beside=beside)
+    return place, Request(
+        own, _given(asked.get("settings"), asked.get("config")), chosen, beside=beside
+    )
 
 
 @contextmanager
@@ -288,8 +289,9 @@ def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
         "stale_groups",
         "lines of the output beside the log that report groups skipped as too old",
     )
-    meanings = (*record.meanings, meaning)
-    return replace(record, steps=record.steps.with_columns(column), meanings=meanings)
+    return replace(
+        record, steps=record.steps.with_columns(column), meanings=(*record.meanings, meaning)
+    )
 
 
 def _with_rollouts(record: RunRecord, folder: Path, log: Path) -> RunRecord:
@@ -455,8 +457,12 @@ def _in_file(path: Path, request: Request) -> Located:
             f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
             "as CSV"
         )
-    notes = _foreign_rows(seen, reader.name) if reader.name in _PRINTS else ()
-    return Located(path, reader, request, tuple(notes))
+    return Located(
+        path,
+        reader,
+        request,
+        tuple(_foreign_rows(seen, reader.name) if reader.name in _PRINTS else ()),
+    )
 
 
 def _runs_in(folder: Path, below: int = 2) -> list[Path]:

@@ -51,8 +51,10 @@ class JournalFeed(Feed):
         record = given_settings(self._rows.record(), origin.path, request)
         record.validate()
         # a step that comes again is a row too: the journal grew
-        source = replace(record.sources[-1], rows=self._rows.taken)
-        return replace(record, sources=(*record.sources[:-1], source))
+        return replace(
+            record,
+            sources=(*record.sources[:-1], replace(record.sources[-1], rows=self._rows.taken)),
+        )
 
 
 def read_saved(path: Path, request: Request) -> RunRecord:

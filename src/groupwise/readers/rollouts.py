@@ -265,8 +265,12 @@ class RolloutRows:
         prompts = pl.Series(list(self._prompts), dtype=pl.Utf8)
         kind = pl.Utf8 if self.texts else pl.Int64
         parts = (pl.Series(part, dtype=kind) for part in self._completion)
-        number = pl.Series(self._prompt, dtype=pl.Int64)
-        return pl.DataFrame({"prompt": prompts.gather(number), "completion": pl.concat(parts)})
+        return pl.DataFrame(
+            {
+                "prompt": prompts.gather(pl.Series(self._prompt, dtype=pl.Int64)),
+                "completion": pl.concat(parts),
+            }
+        )
 
     def left(self, again: Callable[[], pl.Series]) -> None:
         """Take down how the completions of the rows since the last such call are read again."""
@@ -639,8 +643,9 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     if rows.over and len(files) > 1:  # every other file then, the last among them
         record = _read(files[::-2][::-1], name, home, request)
         note = f"{len(record.sources)} of {len(files)} files were read, evenly spaced"
-        source = replace(record.sources[0], note=note, of=of)
-        return replace(record, sources=(source, *record.sources[1:]))
+        return replace(
+            record, sources=(replace(record.sources[0], note=note, of=of), *record.sources[1:])
+        )
     if not rows.store.count or not rows.store.names():
         raise UnreadableRunError(
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with "

@@ -240,8 +240,9 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
     query = "SELECT key, value FROM params WHERE run_uuid = ?"
     stated = _columns(database, "params") >= {"key", "value", "run_uuid"}
     parameters = dict(database.execute(query, (identity,))) if stated else {}
-    log = Log(store, path, "database", path.stat().st_size, name=name)
-    return _with_parameters(log, parameters, request)
+    return _with_parameters(
+        Log(store, path, "database", path.stat().st_size, name=name), parameters, request
+    )
 
 
 def _with_parameters(log: Log, parameters: Mapping[Any, Any], request: Request) -> RunRecord:
@@ -317,8 +318,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
         if file.stat().st_size < 1 << 16
     }
     notes = noted(damaged, "line is damaged and was", "lines are damaged and were")
-    log = Log(store, home, "mlflow", size, notes, name=name)
-    return _with_parameters(log, parameters, request)
+    return _with_parameters(Log(store, home, "mlflow", size, notes, name=name), parameters, request)
 
 
 def _title(run: Path) -> str:

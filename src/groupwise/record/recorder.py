@@ -472,8 +472,9 @@ class Recorder:
             [{**rollout, "step": number} for number, some in self._recent for rollout in some], odd
         )
         notes = tuple(self.notes)
-        record = RunRecord(self._name, steps, rollouts, self.config, self._meanings, (), notes)
-        return with_notes(record, (), odd)
+        return with_notes(
+            RunRecord(self._name, steps, rollouts, self.config, self._meanings, (), notes), (), odd
+        )
 
     def close(self) -> None:
         """Write what waits, describe the whole, and let go of the record."""

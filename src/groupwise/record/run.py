@@ -1169,8 +1169,12 @@ def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
     """
     steps = mended(record.steps, odd)
     meanings = tuple(meaning for meaning in record.meanings if meaning.column in steps.columns)
-    notes = tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
-    return replace(record, steps=steps, meanings=meanings, notes=notes)
+    return replace(
+        record,
+        steps=steps,
+        meanings=meanings,
+        notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd)))),
+    )
 
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:

@@ -630,8 +630,9 @@ def _expected(
 ) -> pl.DataFrame:
     """Add the sums of the chances that counts of outcomes have, added up in their order."""
     chance = counts.with_columns(all_from(counts["k"], counts["m"], counts["size"]))
-    expected = chance.sort(order).group_by(keys).agg(expected=pl.col("chance").sum())
-    return groups.join(expected, on=keys, how="left")
+    return groups.join(
+        chance.sort(order).group_by(keys).agg(expected=pl.col("chance").sum()), on=keys, how="left"
+    )
 
 
 def all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:

@@ -20,6 +20,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise as gw
+from groupwise.analysis.fitted import fit_metric
 from groupwise.cli.app import main
 from groupwise.diagnostics import judge as judging
 from groupwise.diagnostics.judgement import Cause, Certainty, State
@@ -228,7 +229,7 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     assert broken.fit().change_time == 610.0
     assert str(broken.fit()) == "The law is fitted to all rows and does not explain the failure."
     assert broken.forecast(to=1100).rows == ()
-    beside = dataclasses.replace(run, steps=run.steps.with_columns(speed=lost)).fit(metric="speed")
+    beside = fit_metric(broken, "reward").in_steps(run.judgement)
     assert str(beside).endswith(" from step 610 on.")
 
 

@@ -342,7 +342,8 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         words = gravest.signs[0].words if gravest.signs else gravest.message
         headline = f"{headline.rstrip('.')}; {since}{words}"
     elif Fact.TRUNCATED_LIKELY in worst.facts and look.progress.learning is not Learning.UNKNOWN:
-        headline = f"{headline.rstrip('.')}; {_course(look.progress, look.evidence)}"
+        course = _course(look.progress, look.evidence).partition(" (")[0]  # less its interval
+        headline = f"{headline.rstrip('.')}; {course}"
     return Story(headline, worst.step, signs, cause, advice)
 
 

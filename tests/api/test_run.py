@@ -10,7 +10,6 @@ import json
 import re
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,12 +211,6 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     ]
     assert {type(row.step) for row in ahead.rows} == {int}
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
-    formers: tuple[Any, ...] = run.forecast, partial(gw.forecast, run)
-    for former in formers:
-        with pytest.warns(
-            DeprecationWarning, match=re.escape("forecast(until=) is now forecast(to=)")
-        ):
-            assert former(until=1100).rows == ahead.rows
     half = run.forecast(to=1100, level=0.5)
     assert half.result.level == 0.5
     assert half.rows[-1].high - half.rows[-1].low < ahead.rows[-1].high - ahead.rows[-1].low

@@ -280,13 +280,19 @@ def test_signs_are_looked_for_in_the_rows_of_the_reach_alone() -> None:
     ]
 
 
-def test_what_drifts_as_it_did_before_is_no_sign_and_what_leaps_as_far_is() -> None:
-    """From row 36 on the entropy loses 3.5 % a row; or as much as by the last row at once."""
-    drift = 0.965 ** np.clip(ROW - 36, 0, None)
+def test_what_drifts_as_it_did_before_is_no_sign_and_what_leaps_or_ramps_as_far_is() -> None:
+    """From row 36 on the entropy is lower by a fifth and loses 2 % a row; or as much as by the last
+    row at once; or it ramps down to less within the rows before the change.
+    """
+    drift = np.where(ROW < 36, 1.0, 0.8 * 0.98 ** np.clip(ROW - 36, 0, None))
     assert sign_of(signal(drift), RATIO, low=41, step=51) is None
     sign = sign_of(signal(np.where(ROW < 48, 1.0, drift[55])), RATIO, low=41, step=51)
     assert sign is not None
     assert (sign.step, sign.words) == (49, f"entropy {arrow(1.0, drift[55])}")
+    ramp = 0.965 ** np.clip(ROW - 36, 0, None)
+    sign = sign_of(signal(ramp), RATIO, low=41, step=51)
+    assert sign is not None
+    assert (sign.step, sign.before) == (47, 1.0)
 
 
 def test_of_one_step_the_reward_is_the_last_sign() -> None:

@@ -232,6 +232,6 @@ def test_the_gap_of_two_rewards_of_the_same_answers_tells_more_than_their_own_no
     finding = finding_of(
         RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings))
     )
-    assert (finding.status, finding.step) == (Status.WARNING, 41)
+    assert (finding.status, finding.step) == (Status.WARNING, 40)
     assert finding.value is not None
     assert finding.value.high > 0.25

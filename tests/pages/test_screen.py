@@ -381,7 +381,7 @@ def test_why_adds_the_answer_of_every_check() -> None:
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
         "  No sign of a problem in 2 checks: Length runaway; Swings, entropy and weights.",
-        "  Not logged: signals for 1 more check; 4 of 6 ran, 1 not applicable; --json lists all.",
+        "  Not logged: 4 of 6 checks ran; a missing signal stops 1; --json lists all.",
         "      Reward hacking: log a reward on held-out [bold]prompts[/].",
     ]
 
@@ -394,16 +394,13 @@ def test_why_names_three_of_what_is_not_logged_and_the_first_screen_counts_it() 
     )
     judged = replace(OK, checks=(silent, *asked, *CHECKS[1:4]))
     said = printed(judged, why=True).splitlines()
-    assert said[1] == "  not logged  signals for 4 more checks; 3 of 8 ran, 1 not applicable"
-    assert (
-        "  Not logged: signals for 4 more checks; 3 of 8 ran, 1 not applicable; --json lists all."
-        in said
-    )
+    assert said[1] == "  not logged  3 of 8 checks ran; a missing signal stops 4"
+    assert "  Not logged: 3 of 8 checks ran; a missing signal stops 4; --json lists all." in said
     assert [line.strip() for line in said[-3:]] == [
         f"Check {place}: log signal {place}." for place in range(3)
     ]
     for other in (replace(OK, checks=(silent, *CHECKS[1:4])), replace(FAILED, checks=asked)):
-        assert "not logged  signals" not in printed(other)
+        assert "checks ran" not in printed(other)
 
 
 def test_why_adds_the_numbers() -> None:

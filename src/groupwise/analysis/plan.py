@@ -192,11 +192,7 @@ class StepBatch(Plain):
     @property
     def completions(self) -> int | None:
         """Prompts times rollouts."""
-        return (
-            None
-            if self.prompts is None or self.group_size is None
-            else self.prompts * self.group_size
-        )
+        return self.prompts * self.group_size if self.prompts and self.group_size else None
 
     @property
     def said(self) -> str:

@@ -111,7 +111,6 @@ def forecast(
     metric: str = "reward",
     level: float = 0.9,
     bounds: Ends | None = None,
-    until: float | None = None,
 ) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.
 
@@ -123,7 +122,6 @@ def forecast(
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
         bounds: of arrays with `at_S`, the range that the metric cannot leave.
-        until: the former name of `to`, until version 0.3.
 
     Returns:
         Of a run, and of arrays with `to`, an `Outlook`, whose `rows` have whole steps; of arrays
@@ -142,9 +140,9 @@ def forecast(
     if value_T is None or at_S is None:
         _refuse(bounds=bounds)
         return run_of(run, value_T, metric=metric).forecast(
-            to=to, at=at_S, metric=metric, level=level, until=until
+            to=to, at=at_S, metric=metric, level=level
         )
-    if to is not None or until is not None:
+    if to is not None:
         raise InvalidArgumentError("expected to= or at_S, got both: leave one of them out")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 

@@ -6,7 +6,6 @@ Every answer is made elsewhere, by what the commands call too; here it is asked 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -105,7 +104,6 @@ class Run(RunRecord):
         at: Sequence[float] | float | None = None,
         metric: str = "reward",
         level: float = 0.9,
-        until: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
@@ -115,7 +113,6 @@ class Run(RunRecord):
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
-            until: what `to` was called before version 0.2.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
@@ -134,10 +131,6 @@ class Run(RunRecord):
             no_forecast,
         )
 
-        if until is not None:
-            message = "forecast(until=) is now forecast(to=); version 0.3 drops until"
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            to = until
         if to is not None and at is not None:
             raise InvalidArgumentError("expected one of to= and at=, got both: leave one out")
         at = [at] if isinstance(at, int | float) else at

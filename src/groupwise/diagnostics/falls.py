@@ -443,6 +443,7 @@ def change_of_fall(level: NoisyMetric, fall: Fall) -> LevelChange:
     (begin, end), (latest, _) = (span_of_fall(level, fall.row, noise=most) for most in (0.0, _OPEN))
     past = signal_of(level.column, level.step_T[:begin], level.value_T[:begin])
     apart = np.abs(past.value_T - just_before(level, begin)) > _FAR * past.scatter
+    apart = np.convolve(apart, np.ones(LOST_ROWS))[: len(apart)] >= LOST_ROWS  # for good
     before = slice(max(0, begin - few, row_after(apart[:-LOST_ROWS])), max(begin, 1))
     late = slice(max(end, len(level) - few), None)
     stands = level.value_T[begin:latest] > level.level(before) - level.scatter

@@ -224,7 +224,7 @@ def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     if (doubtful and held > -_limit(pair) * noise) or (held_out is not None and not fell):
         return None
     status = Status.CRITICAL if fell and not doubtful else Status.WARNING
-    return _finding(pair, coupling, status, f" since step {parting.apart:,}")
+    return _finding(pair, coupling, status, f" since step {parting.step:,}")
 
 
 def _falls_alone(pair: Pair, before: slice, after: slice, *, doubtful: bool) -> Finding | None:
@@ -453,12 +453,12 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     """
     parting = parting_of(pair)
     if _leapt(pair, parting) or (pair.same and gained):
-        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.apart:,}")
+        return _finding(pair, coupling, Status.CRITICAL, f" since step {parting.step:,}")
     since, few = parting.rows(pair)[0], few_of(pair)
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
-    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.apart:,}")
+    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
     return replace(finding, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else finding
 
 
@@ -555,9 +555,9 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     if coupling:
         ratio = f"; the ratio of the {pair.grader}'s gain to that of training is {ranged(coupling)}"
         ratio += f"{where}{IN_SHARES * pair.percent}"
-    began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
+    began = f"Since step {parting.step:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
-    return Finding(status, message, since, coupling, TRANSFER, signs=signs)
+    return Finding(status, message, parting.step, coupling, TRANSFER, signs=signs)
 
 
 def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:

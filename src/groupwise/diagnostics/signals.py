@@ -578,17 +578,19 @@ class Evidence:
         clips = not _UNCLIPPED.search(str(self.setting("loss")))
         rows = table_rows("diagnostics/needless.tsv")
         within = [
-            row["action"] for row in rows if self._most(row["quantity"]) <= float(row["most"])
+            row["action"]
+            for row in rows
+            if float(row["above"]) < self._most(row["quantity"]) <= float(row["most"])
         ]
         once = self.setting("refresh_interval") == 1
         return ["mask"] * self.never_cut + ["clip"] * clips + ["updates =1"] * once + within
 
     def _most(self, name: str) -> float:
-        """The largest that a quantity may have been."""
-        columns = (self._column(row.column) for row in self.record.meanings if row.quantity == name)
-        return max(
-            (column.high + column.resolution for column in columns if column), default=math.inf
-        )
+        """The largest that a quantity may have been: anything where its last row is no number."""
+        names = self._spellings.get(name, ())
+        ends = [self.record.values(column)[-1] for column in names]
+        most = [column.high + column.resolution for column in map(self._column, names) if column]
+        return max(most, default=math.inf) if np.isfinite(ends).all() else math.inf
 
     @cached_property
     def trend(self) -> float:
@@ -1057,11 +1059,7 @@ def sign_of(
     # A level leads to the change row by row; a spike counts just before it.
     start = max(begin, onset - _NEAR) if watched.spike else min(begin, before.stop)
     window = slice(start, min(len(signal), over + max(few, 4)))
-    if (
-        before.stop - before.start < _FEWEST_BEFORE
-        or window.stop <= window.start
-        or onset >= len(signal)
-    ):
+    if before.stop - before.start < _FEWEST_BEFORE or onset >= len(signal):
         return None
     y_T = _scaled(signal.value_T, before, watched, signal.resolution)
     if y_T is None:
@@ -1090,8 +1088,10 @@ def sign_of(
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
     matters = _usual(watched, np.zeros(1))  # where nothing scatters
-    small = (median(y_T[now]) - median(y_T[just])) * np.sign(peak) < matters
-    if small and not spiked and row > window.start:
+    far = slice(max(0, window.start - few), max(window.start, 1))  # before the reach
+    ahead = np.sign(peak) * y_T
+    small, drifts = (median(ahead[now]) - median(ahead[rows]) < matters for rows in (just, far))
+    if small and drifts and not spiked and row > window.start:
         return None  # it drifts there as it did before
     if small or watched.spike:
         near = first  # of a row that leaps, or a move that began before the reach

@@ -201,8 +201,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     if then:
         yield _LabelledLine("then", _signs(then), 6, lines=2)
     if named := judgement.cause.named:
-        names, _, log = named.partition("; log ")
-        named = names if log and judgement.do.startswith(f"log {log}") else named
+        named = named.partition("; log ")[0] if judgement.do.startswith("log ") else named
         yield _LabelledLine(judgement.cause.sure, (named,), 4, lines=2)
     if judgement.do:
         yield _LabelledLine("do", (judgement.do,), 3, lines=2)
@@ -327,11 +326,10 @@ def _lacking(judgement: Judgement) -> list[Finding]:
 
 def _lacks(judgement: Judgement) -> str:
     """Return how many checks lack a signal, and how many could run; "" where none lacks one."""
-    lacking, total = len(_lacking(judgement)), len(judgement.checks)
-    idle = sum(check.status is Status.NOT_LOGGED for check in judgement.checks)
-    rest = f", {idle - lacking} not applicable" * (idle > lacking)
-    more = f"signals for {count(lacking, 'more check')}"
-    return f"{more}; {total - idle} of {total} ran{rest}" if lacking else ""
+    lacking = len(_lacking(judgement))
+    ran = [check for check in judgement.checks if check.status is not Status.NOT_LOGGED]
+    said = f"{len(ran)} of {len(judgement.checks)} checks ran; a missing signal stops {lacking}"
+    return said if lacking else ""
 
 
 def _without_answer(judgement: Judgement) -> Iterable[str]:

@@ -119,14 +119,10 @@ def _within(holds: Callable[[float], bool], expected: str) -> SettingRule:
 
 def _whole(least: float, expected: str) -> SettingRule:
     """Return the rule of an integer that is exact in double precision."""
-
-    def check(value: Any) -> int:
-        number = _number(value)
-        if number != int(number) or number < least or abs(number) >= 2**53:
-            raise ValueError
-        return int(number)
-
-    return check, expected
+    check, _ = _within(
+        lambda number: number.is_integer() and least <= number and abs(number) < 2**53, expected
+    )
+    return lambda value: int(check(value)), expected
 
 
 def _choice(*words: str, spelled: Mapping[str, str] | None = None) -> SettingRule:
@@ -220,6 +216,7 @@ class RunConfig:
         framework: trl, verl, unsloth, ...
         framework_version: its version.
         planned_steps: the step that the run is to end at.
+        checkpoint_interval: steps from one checkpoint to the next.
         gpus: GPUs that the run takes, for training and sampling together.
         gpu_price: of one GPU for an hour, in any currency.
         smoothing: rows over which the log was averaged before it was written; 1 says that it is
@@ -264,6 +261,7 @@ class RunConfig:
     framework: _Text = UNKNOWN
     framework_version: _Text = UNKNOWN
     planned_steps: _Count = UNKNOWN
+    checkpoint_interval: _Count = UNKNOWN
     gpus: _Count = UNKNOWN
     gpu_price: _NotNegative = UNKNOWN
     smoothing: _Count = UNKNOWN

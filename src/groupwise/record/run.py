@@ -89,6 +89,8 @@ class Setting:
 
 
 UNKNOWN = Setting()
+# What trainers call a loss or an estimator that wants no groups.
+_WITHOUT_GROUPS = "ppo gae reinforce reinforce_plus_plus remax"
 # By which checks go, those first of which most make use.
 _JUDGED_BY = ("group_size", "max_completion_length", "prompts_per_step", "learning_rate", "loss")
 SettingRule = tuple[Callable[[Any], Any], str]
@@ -301,13 +303,15 @@ class RunConfig:
         return {name: setting for name in RULES if (setting := getattr(self, name)).known}
 
     def unknown(self) -> Words:
-        """Return the names of the settings that no source gave.
+        """Return the names of the settings that no source gave: the group size is none of those
+        of a loss without groups.
 
         Example:
             >>> "group_size" in RunConfig().unknown()
             True
         """
-        return tuple(name for name in RULES if not getattr(self, name).known)
+        names = [name for name in RULES if name != "group_size" or not self.without_groups]
+        return tuple(name for name in names if not getattr(self, name).known)
 
     def value(self, name: str) -> Any | None:
         """Return the value of the setting `name`, or None where it is unknown.
@@ -322,6 +326,16 @@ class RunConfig:
         _check_name(name)
         setting: Setting = getattr(self, name)
         return setting.value
+
+    @property
+    def without_groups(self) -> bool:
+        """Whether the loss wants no groups, as that of PPO.
+
+        Example:
+            >>> RunConfig().without_groups
+            False
+        """
+        return str(self.loss.value).lower() in _WITHOUT_GROUPS.split()
 
 
 RULES: dict[str, SettingRule] = {

@@ -423,9 +423,22 @@ def _small_group(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
         f"G = {last.group_size} about {percent(last.share.value)} would"
     )
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
-    small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
+    fact = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
+    least = _SMALL if grave else 2
+    if outlook.group_size >= least and not _too_small(reward, outlook.group_size):
+        if progress_of(evidence).learning.gained:
+            return None
+        fact = Fact.UPDATE_DILUTED
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    return Finding(status, words, None, now, HALVED, facts=(small,))
+    return Finding(status, words, None, now, HALVED, facts=(fact,))
+
+
+def _too_small(reward: NoisyMetric, size: int) -> bool:
+    """Whether most groups of a size are all wrong, or all right, where all prompts are equally
+    hard: of another pass rate what makes groups alike is the prompts.
+    """
+    right = _late_share_right(reward) if reward.bounds else 0.0
+    return max(right, 1 - right) ** size > HALVED
 
 
 def _at_the_least(evidence: Evidence) -> str:
@@ -436,11 +449,11 @@ def _at_the_least(evidence: Evidence) -> str:
     if reward is None or reward.bounds is None or size is None or not 1 < size <= _SMALL:
         return ""
     right = _late_share_right(reward)
-    now = right**size + (1 - right) ** size
-    if now < HALVED or right < STARVED or near_top(evidence, reward):
+    if right < STARVED or not _too_small(reward, size) or near_top(evidence, reward):
         return ""
-    where = f"at G = {size} and a share of {short(right)} right,"
-    return f"; {where} at least {percent(now)} of groups of two grades have zero variance"
+    now = percent(right**size + (1 - right) ** size)
+    where = f"at G = {size} and a share of {short(right)} right"
+    return f"; {where}, at least {now} of groups of two grades have zero variance"
 
 
 def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:

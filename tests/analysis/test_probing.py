@@ -32,6 +32,7 @@ from groupwise.diagnostics.causes import (
     LEFT_OUT,
     Shown,
     contenders,
+    in_question,
     regraded,
     resampled,
     rescored,
@@ -188,6 +189,47 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     said_now = said_by(["probe", str(run)], capsys)
     assert "The causes that remain: " + last_cause.names[0] in said_now
     assert "There are no causes to separate. Do: " in said_now
+
+
+@each_case(
+    ("cause", "expected"),
+    [
+        # two that tie, and what the log speaks less for
+        (
+            Cause(
+                Certainty.CANNOT_TELL,
+                keys=("verifier", "rate_too_large"),
+                rivals=("harder_data", "concentration"),
+            ),
+            ("verifier", "rate_too_large"),
+        ),
+        # a cause that is only possible, and its rivals
+        (
+            Cause(Certainty.POSSIBLE, keys=("verifier",), rivals=("harder_data",)),
+            ("verifier", "harder_data"),
+        ),
+        # none is named: two that remain, or one that nothing speaks for
+        (Cause(rivals=("too_hard", "concentration")), ("too_hard", "concentration")),
+        (Cause(rivals=("concentration",)), ()),
+    ],
+)
+def test_the_causes_in_question_are_those_that_the_judgement_names(
+    cause: Cause, expected: tuple[str, ...]
+) -> None:
+    assert in_question(cause) == expected
+    assert {*expected} <= {*contenders(cause)}
+
+
+def test_where_no_cause_is_named_and_one_remains_no_probe_is_offered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    draw = random.Random(3)
+    rows = "\n".join(f"{step},{0.3 + draw.gauss(0, 0.02)}" for step in range(100))
+    (tmp_path / "flat.csv").write_text(f"step,reward\n{rows}\n")
+    assert contenders(gw.judge(tmp_path / "flat.csv").cause) == ("concentration",)
+    said = said_by(["probe", str(tmp_path / "flat.csv")], capsys)
+    assert "The causes that remain: none." in said
+    assert "There are no causes to separate." in said
 
 
 def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -187,7 +187,7 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     said = capsys.readouterr().out.splitlines()
     clear = next(line for line in said if line.startswith("  No sign of a problem in "))
     assert "; Reward collapse; " in clear
-    assert said[-1].startswith("  The log lacks 30 settings; the judgement could use group_size, ")
+    assert said[-1].startswith("  The log lacks 31 settings; the judgement could use group_size, ")
 
 
 def test_asked_why_it_says_how_the_log_was_read(
@@ -203,7 +203,7 @@ def test_asked_why_it_says_how_the_log_was_read(
     *_, note, missing = capsys.readouterr().out.splitlines()
     assert note == "  1 cell with text counts as missing: reward (1)."
     assert missing.startswith(
-        "  The log lacks 29 settings; the judgement could use max_completion_length, "
+        "  The log lacks 30 settings; the judgement could use max_completion_length, "
     )
 
 

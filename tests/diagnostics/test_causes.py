@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.causes import CAUSES, Incident, advice_for, contenders, verdict
 from groupwise.diagnostics.judge import Look, _actions
@@ -530,6 +531,30 @@ def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
     cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
     assert (replace(cause, rivals=()) == expected) is (expected is not None)
     assert ("rate_rose" in cause.keys) is (expected is not None)
+
+
+@each_case(
+    ("signs", "facts"),
+    [
+        ((sign(ENTROPY, 0.8, 0.3),), (Fact.RATE_ROSE, Fact.ENTROPY_HALVED)),
+        ((sign(ENTROPY, 0.8, 0.6),), (Fact.RATE_ROSE,)),  # which speaks for no clause of its own
+    ],
+)
+def test_the_facts_of_a_cause_are_those_of_its_clauses_the_strongest_first(
+    signs: tuple[Sign, ...], facts: tuple[Fact, ...]
+) -> None:
+    rose = Finding(Status.INFO, "", 4, facts=(Fact.RATE_ROSE,), check="learning_rate")
+    given = incident((Fact.FALL_AT_ONCE, Fact.BEHAVIOUR_CHANGED), *signs, logged=(ENTROPY,))
+    cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
+    assert (cause.keys, cause.facts) == (("rate_rose",), facts)
+
+
+def test_what_follows_the_fall_is_no_reason_against_its_cause() -> None:
+    late = sign(LENGTH, 100.0, 150.0, 16)
+    slow = cause_of_fall(incident((), late, abrupt=False))
+    assert slow.facts == (Fact.LENGTH_RAN_LATE, Fact.FELL_BY_AND_BY)
+    says("diagnostics/causes/late", slow.because)
+    assert cause_of_fall(incident((), late)).facts == (Fact.LENGTH_RAN_LATE,)
 
 
 SPENT = sign(ENTROPY, 0.8, 0.3)

@@ -16,7 +16,7 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, State, Status
 from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.zero_variance import groups_of_one
+from groupwise.diagnostics.zero_variance import groups_of_one, zero_variance_groups
 from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.record.table import fewest_decimals, resolution_of
@@ -117,6 +117,22 @@ def test_digits_that_are_not_printed_make_no_difference() -> None:
 @pytest.mark.parametrize("loss", ["ppo", "reinforce"])
 def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
     assert status_and_message(MEANS, group_size=1, loss=loss)[0] is Status.NONE
+
+
+@pytest.mark.parametrize(
+    ("loss", "status", "asked"),
+    [("gae", Status.NONE, False), ("PPO", Status.NONE, False), ("grpo", Status.NOT_LOGGED, True)],
+)
+def test_where_no_groups_are_wanted_neither_they_nor_their_size_are_asked_for(
+    loss: str, status: Status, asked: bool
+) -> None:
+    record = log({"critic/score/mean": REWARD}, loss=loss)
+    assert zero_variance_groups(Evidence(record)).status is status
+    assert any("use group_size" in remark for remark in record.remarks()) is asked
+    assert ("group_size" in record.config.unknown()) is asked
+    # What a log has of groups is judged whatever the loss is called.
+    alike = log({"critic/score/mean": REWARD, "reward_std": 0.0 * ROW}, loss=loss)
+    assert "no reward differs" in zero_variance_groups(Evidence(alike)).message
 
 
 def test_a_group_size_of_1_tells_it_alone() -> None:

@@ -544,7 +544,7 @@ def test_what_is_no_failure_costs_nothing() -> None:
         (
             0.6,
             (
-                "most groups have zero variance: restart from step 51, where the reward was best; lr ÷ 3; draw prompts that are sometimes right"
+                "most groups have zero variance, and the reward was best at step 51: restart from step 51; lr ÷ 3; draw prompts that are sometimes right"
             ),
         ),
         (

@@ -8,7 +8,7 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics import instability
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State, Status
+from groupwise.diagnostics.judgement import Fact, Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -186,3 +186,19 @@ def test_answers_that_shrank_to_nothing_fail_at_the_sixth_row() -> None:
         for count in rows
     ]
     assert states == [State.CANNOT_TELL, State.FAILING, State.FAILING]
+
+
+@pytest.mark.parametrize(("rows", "fact"), [(24, Fact.FALL_BY_AND_BY), (1, Fact.FALL_AT_ONCE)])
+def test_a_fall_came_at_once_or_over_some_rows_and_not_both(rows: int, fact: Fact) -> None:
+    """Of one fall two checks tell: the reward collapsed, and its last rows have lost it."""
+    rng, row = np.random.default_rng(8), np.arange(100)
+    gone = np.clip((row - 59) / rows, 0, 1)
+    columns = {
+        "reward": 0.8 - 0.75 * gone + 0.02 * rng.standard_normal(100),
+        "completion_length": 300 - 200 * gone + 3 * rng.standard_normal(100),
+    }
+    meanings = tuple(Meaning(name, name, "test") for name in columns)
+    looked = Evidence(RunRecord("run", steps_table(row, columns), meanings=meanings), ended=True)
+    findings = instability.collapse(looked), instability.lost(looked)
+    both = {Fact.FALL_AT_ONCE, Fact.FALL_BY_AND_BY}
+    assert [both & {*finding.facts} for finding in findings] == [{fact}, {fact}]

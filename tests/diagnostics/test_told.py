@@ -253,7 +253,7 @@ def test_every_finding_names_its_number() -> None:
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
             (
-                "most groups have zero variance: restart from step 12, where the reward was best; "
+                "most groups have zero variance, and the reward was best at step 12: restart from step 12; "
                 "lr ÷ 3; draw prompts that are sometimes right"
             ),
         ),
@@ -432,6 +432,34 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
         late = judge(log(**columns, age=np.full(120, age)))
         start = "start the run again" if step == 0 else f"restart from step {step}"
         assert late.do.startswith(f"{start}; lr ÷ 10")
+
+
+@pytest.mark.parametrize(
+    ("every", "back"),
+    [
+        (None, "restart from step 60"),
+        (1, "restart from step 60"),
+        (8, "restart from step 56"),
+        (60, "restart from step 60"),
+        (61, "start the run again"),  # the reward falls from there on
+        (100, "start the run again"),
+    ],
+)
+def test_the_last_checkpoint_before_the_first_sign_is_gone_back_to(
+    every: int | None, back: str
+) -> None:
+    row, noise = np.arange(120), np.random.default_rng(3).standard_normal(120)
+    gone = row >= 60
+    columns = {
+        "reward": 0.6 - 0.55 * gone + 0.02 * noise,
+        "length": 100.0 + 150 * gone + np.roll(noise, 5),
+    }
+    record = log(**columns)
+    settings = record.config.with_settings({"checkpoint_interval": every}, "--set")
+    judgement = judge(replace(record, config=settings))
+    assert judgement.first_sign is not None
+    assert (judgement.first_sign.step, judgement.cause.keys) == (61, ("length",))
+    assert judgement.do.startswith(f"{back}; mask")
 
 
 def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_out() -> None:

@@ -16,7 +16,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Fact, Finding, Status
+from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.diagnostics.zero_variance import (
     _at_an_end,
@@ -68,37 +68,66 @@ def finding_of(size: int | None = None, prompts: int | None = 32, **columns: Any
 
 
 @each_case(
-    ("size", "dead", "status", "message"),
+    ("size", "dead", "status", "message", "fact"),
     [
-        (2, 0.45, Status.NONE, "45 % of groups have zero variance from step 76 on."),
+        (2, 0.45, Status.NONE, "45 % of groups have zero variance from step 76 on.", None),
         (
             2,
             0.55,
             Status.INFO,
             "55 % of all groups have zero variance at G = 2; at G = 8 about 5 % would",
+            Fact.UPDATE_DILUTED,
         ),
         (
             2,
             0.75,
             Status.WARNING,
             "75 % of all groups have zero variance at G = 2; at G = 8 about 39 % would",
+            Fact.SMALL_GROUP_LIKELY,
         ),
         (
             4,
             0.55,
             Status.INFO,
             "55 % of all groups have zero variance at G = 4; at G = 16 about 28 % would",
+            Fact.UPDATE_DILUTED,
         ),
-        (8, 0.55, Status.NONE, "55 % of groups have zero variance from step 76 on."),
+        (8, 0.55, Status.NONE, "55 % of groups have zero variance from step 76 on.", None),
     ],
 )
-def test_a_group_that_is_too_small(size: int, dead: float, status: Status, message: str) -> None:
+def test_a_group_that_is_too_small(
+    size: int, dead: float, status: Status, message: str, fact: Fact | None
+) -> None:
     finding = finding_of(size, reward=0.4 + NOISE, dead=np.full(N, dead))
     assert (finding.status, finding.message) == (status, message)
-    if status is not Status.NONE:
-        small = Fact.SMALL_GROUP_LIKELY if status is Status.WARNING else Fact.SMALL_GROUP_POSSIBLE
-        assert finding.facts == (small,)
+    if fact:
+        assert finding.facts == (fact,)
         assert finding.limit == 0.5
+
+
+@each_case(
+    ("size", "right", "cause"),
+    [
+        # most groups of 4 are all wrong below a pass rate of .16, or all right above .84
+        (4, 0.12, "small_group"),
+        (4, 0.2, "diluted"),
+        (4, 0.4, "diluted"),
+        (4, 0.7, "diluted"),
+        (2, 0.25, "small_group"),
+        (2, 0.35, "diluted"),
+    ],
+)
+def test_a_group_is_too_small_where_its_pass_rate_needs_a_larger_one(
+    size: int, right: float, cause: str
+) -> None:
+    """Else prompts that are always right or wrong make groups alike: others are to be drawn."""
+    judgement = judge(
+        evidence(size, reward=right + NOISE, dead=np.full(N, 0.62)).record, ended=True
+    )
+    assert (judgement.cause.certainty, judgement.cause.keys) == (Certainty.POSSIBLE, (cause,))
+    assert ("group_size" in [action.kind for action in judgement.actions]) is (
+        cause == "small_group"
+    )
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,7 @@ VERL: dict[str, object] = {
     "actor_rollout_ref/rollout/name": "vllm",
     "actor_rollout_ref/rollout/val_kwargs/temperature": 0,
 }
+EVERY_50 = {"checkpoint_interval": 50}
 VERLS: dict[str, object] = {
     "group_size": 4,
     "model": "org/Base",
@@ -245,6 +246,13 @@ VERLS: dict[str, object] = {
         ({"generate_max_len": 2048, "eval/max_new_tokens": 3}, {"max_completion_length": 2048}),
         ({"rollout_max_response_len": 300}, {"max_completion_length": 300}),
         ({"max_new_tokens": 0}, {}),
+        ({"save_strategy": "steps", "save_steps": 50}, EVERY_50),
+        ({"args/save_strategy": "IntervalStrategy.STEPS", "save_steps": 50}, EVERY_50),
+        ({"args/save_strategy": "epoch", "args/save_steps": 50}, {}),
+        ({"save_strategy": False, "save_steps": 50}, {}),  # YAML's "no"
+        ({"save_steps": 0.1}, {}),  # of the run, whose end is not known
+        ({"trainer/ckpt/interval": 50}, EVERY_50),
+        ({**VERL, "trainer/save_freq": -1}, {**VERLS, "kl_weight": 0.0, "kl_in": "none"}),
     ],
 )
 def test_settings_under_our_names(flat: dict[str, object], expected: dict[str, object]) -> None:

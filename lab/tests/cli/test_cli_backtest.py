@@ -253,7 +253,7 @@ def test_backtest_prints_scores(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", "0"], "got 0: for 90 % write 0.9"),
+        (["--from", "0"], "both excluded (for 90 % write 0.9); got 0"),
         (["--from", "1"], "between 0 and 1"),
         (["--min-rows", "0"], "--min-rows"),
         (["--min-rows", "201"], "201 rows"),

@@ -15,7 +15,6 @@ from groupwise.analysis.components import components_beside, load_components, pa
 from groupwise.arrays import Float
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
-from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
@@ -358,7 +357,7 @@ def plan_of_rewards(
         loss = record.config.loss
         if share.known:
             missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
-        elif str(loss.value).lower() in WITHOUT_GROUPS:
+        elif record.config.without_groups:
             raise InsufficientDataError(
                 f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
                 f"which has no groups ({loss.source}): plan a GRPO run, or give --set group_size=G"

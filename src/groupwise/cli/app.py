@@ -44,27 +44,14 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 200
 _WIDTH = 160
-OK, FOUND, CANNOT_TELL = (
-    0,
-    1,
-    3,
-)  # what a command that judges ends with; 2 is the edge's, for what cannot be used
+# What a command that judges ends with; 2 is the edge's, for what cannot be used.
+OK, FOUND, CANNOT_TELL = 0, 1, 3
 Show = Callable[
     [str, int, int], None
 ]  # what is being done, how much of it is done, and of how much
 Check = Callable[
     ..., Any
 ]  # of an option's value, which typer hands over with the option's names; None is not given
-
-
-def proportion(param: typer.CallbackParam, value: float | None) -> float | None:
-    """Refuse a number that is not strictly between 0 and 1."""
-    if value is not None and not 0 < value < 1:
-        raise InvalidArgumentError(
-            f"{param.opts[0]} expects a number between 0 and 1, both excluded; got {value:g}: "
-            "for 90 % write 0.9"
-        )
-    return value
 
 
 def _number_check(wanted: str, holds: Callable[[float], bool]) -> Check:
@@ -81,6 +68,9 @@ def _number_check(wanted: str, holds: Callable[[float], bool]) -> Check:
 
 finite = _number_check("a step", math.isfinite)
 positive = _number_check("a positive number", lambda value: 0 < value < math.inf)
+proportion = _number_check(
+    "a number between 0 and 1, both excluded (for 90 % write 0.9)", lambda value: 0 < value < 1
+)
 
 
 def whole(least: int, most: float = math.inf) -> Check:
@@ -114,13 +104,8 @@ class Opening:
 
     def with_settings(self, **given: float | None) -> Opening:
         """Add settings that have options of their own, where these are given."""
-        return replace(
-            self,
-            settings={
-                **self.settings,
-                **{name: str(value) for name, value in given.items() if value is not None},
-            },
-        )
+        settings = {name: str(value) for name, value in given.items() if value is not None}
+        return replace(self, settings={**self.settings, **settings})
 
     @property
     def asked(self) -> JsonObject:
@@ -235,7 +220,7 @@ def exit_code(states: Iterable[State], *, fail_on: str) -> int:
 
     1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0.
     """
-    values = {state.value for state in states}
+    values = {*states}
     if values & {"failing", "failed", fail_on}:
         return FOUND
     return CANNOT_TELL if "cannot_tell" in values else OK

@@ -72,24 +72,25 @@ def _list(
     """Say which experiments would tell the causes apart that remain."""
     from groupwise.analysis.probing import measured
     from groupwise.analysis.replay import logged_groups
-    from groupwise.diagnostics.causes import choices, contenders, label_of, results_of, said
+    from groupwise.diagnostics import causes
     from groupwise.diagnostics.judgement import State
     from groupwise.diagnostics.signals import Evidence
     from groupwise.wording import count, sentence
 
-    causes, evidence = contenders(judgement.cause), Evidence(record)
-    named = {key: label_of(key) for key in causes}
-    trials = [measured(record, judgement, kind, how) for kind in choices(judgement.cause, evidence)]
+    cause, evidence = judgement.cause, Evidence(record)
+    named = {key: causes.label_of(key) for key in causes.in_question(cause)}
+    trials = [measured(record, judgement, kind, how) for kind in causes.choices(cause, evidence)]
     remain = "The log names no cause; probes can separate"
-    remain = remain if named and not judgement.cause.keys else "The causes that remain"
+    remain = remain if named and not cause.keys else "The causes that remain"
     lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]
-    lines += [sentence(said(result)) for result in results_of(evidence).values()]
+    lines += [sentence(causes.said(result)) for result in causes.results_of(evidence).values()]
     lines += [sentence(record.unread)] if record.unread else []
     try:
         if not {"regrade", "rescore"} & {trial.probe for trial in trials if not trial.missing}:
             logged_groups(record)
     except GroupwiseError as error:
         lines.append(sentence(str(error)))
+    every = {key: causes.label_of(key) for key in causes.contenders(cause)}
     given = {"MODULE:NAME": how.function, "CHECKPOINT": how.model, "FIRST": how.reference}
     for trial in trials:
         by = "at most, estimated from a first batch" if trial.timed else "by the default estimate"
@@ -106,9 +107,9 @@ def _list(
         way = f"log {trial.missing}" if trial.missing else command.replace("RUN", words, 1)
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
         for outcome in trial.outcomes:
-            causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
-            lines += [f"  {' or '.join(causes_told)}, if {outcome.meaning}"] if causes_told else []
-    asked = (*judgement.cause.log, *judgement.not_logged, "more rows")
+            told_of = [every[key] for key in every if outcome.chances.get(key, 0.0) > 0.5]
+            lines += [f"  {' or '.join(told_of)}, if {outcome.meaning}"] if told_of else []
+    asked = (*cause.log, *judgement.not_logged, "more rows")
     if judgement.state is State.CANNOT_TELL:
         lines.append(f"Nothing can be decided yet: log {asked[0]}.")
     elif len(named) < 2:

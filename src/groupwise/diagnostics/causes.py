@@ -39,7 +39,6 @@ from groupwise.diagnostics.judgement import (
     Status,
     exactly,
     not_logged,
-    stated,
 )
 from groupwise.diagnostics.numerics import SOON
 from groupwise.diagnostics.signals import Evidence, gained_since, reach_of, stands_since
@@ -188,7 +187,15 @@ def contenders(cause: Cause) -> Words:
         return cause.keys
     pages = {CAUSES[key].page for key in cause.keys}
     others = (key for key in cause.rivals if CAUSES[key].page not in pages)
-    return tuple(dict.fromkeys((*cause.keys, *_spoken_of(others))))
+    return (*cause.keys, *_spoken_of(others))
+
+
+def in_question(cause: Cause) -> Words:
+    """Those causes that tie, or else all that remain: of two or more where the log names none."""
+    causes = contenders(cause)
+    tied = tuple(key for key in cause.keys if key in causes)
+    causes = tied if len(tied) > 1 else causes
+    return causes if cause.keys or len(causes) > 1 else ()
 
 
 def _spoken_of(keys: Iterable[str]) -> list[str]:
@@ -197,15 +204,11 @@ def _spoken_of(keys: Iterable[str]) -> list[str]:
 
 
 def choices(cause: Cause, evidence: Evidence) -> list[ProbeKind]:
-    """The experiments that would tell apart the causes that tie, or else those that remain, and
-    were not made of this change, the largest gain a second first; those that the log is too poor
-    for last.
+    """The experiments that would tell apart the causes in question and were not made of this
+    change, the largest gain a second first; those that the log is too poor for last.
     """
-    causes, made = contenders(cause), results_of(evidence)
-    tied = [key for key in cause.keys if key in causes]
-    kinds = (
-        kind.for_run(tied if len(tied) > 1 else causes, evidence.record) for kind in KINDS.values()
-    )
+    causes, made = in_question(cause), results_of(evidence)
+    kinds = (kind.for_run(causes, evidence.record) for kind in KINDS.values())
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS and kind.probe not in made),
         key=lambda kind: (bool(kind.missing), -kind.bits / kind.seconds),
@@ -245,7 +248,7 @@ def probes(evidence: Evidence) -> Finding:
     results = [*results_of(evidence).values()]
     if not results:
         return not_logged("no experiment was made of this change")
-    facts = stated(*(outcome.fact for outcome in map(outcome_of, results) if outcome))
+    facts = tuple(outcome.fact for outcome in map(outcome_of, results) if outcome)
     message = "; ".join(map(said, results))
     return Finding(Status.INFO, message, results[-1].step, facts=facts)
 
@@ -579,9 +582,9 @@ class Clause:
     atoms: tuple[tuple[tuple[Fact, ...], bool], ...]
 
     @property
-    def facts(self) -> set[Fact]:
+    def facts(self) -> list[Fact]:
         """Those that are to be seen."""
-        return {fact for facts, wanted in self.atoms if wanted for fact in facts}
+        return [fact for facts, wanted in self.atoms if wanted for fact in facts]
 
 
 @frozen
@@ -590,7 +593,7 @@ class CauseRow:
 
     key: str
     label: str
-    clauses: tuple[Clause, ...]
+    clauses: tuple[Clause, ...]  # the strongest first
     first: Words  # quantities that move first, if it is the cause
     lag: int  # rows that they may be away from the fall; -1: before anything else moved
     tells: Words  # what to log to tell it from others, the cheapest first
@@ -618,10 +621,11 @@ def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
 def _row(cells: Mapping[str, str]) -> CauseRow:
     """Read a row of the table."""
     key, label, likely, possible, first, lag, tells, _, do, actions, page = cells.values()
+    clauses = *_clauses(likely, Certainty.LIKELY), *_clauses(possible, Certainty.POSSIBLE)
     return CauseRow(
         key,
         label,
-        (*_clauses(likely, Certainty.LIKELY), *_clauses(possible, Certainty.POSSIBLE)),
+        tuple(sorted(clauses, key=lambda clause: -clause.weight)),
         tuple(first.split()),
         int(lag or 0),
         tuple(filter(None, tells.split("; "))),
@@ -852,7 +856,7 @@ class Incident:
         """
         if not self.learning.gained or stands_since(self.evidence, finding.step):
             return False
-        spent = Fact.ENTROPY_GONE in finding.facts and self.finding(Fact.GROUPS_ALIKE) is not None
+        spent = Fact.ENTROPY_GONE in finding.facts and self.finding(Fact.GROUPS_ALIKE)
         lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in finding.facts
         return not lost or gained_since(self.evidence, finding.step)
 
@@ -892,7 +896,7 @@ def verdict(incident: Incident) -> Cause:
     if chances := weighed(cause, incident.seen):
         surely = max(chances.values()) >= LIKELY
         keys = [key for key in chances if chances[key] >= (LIKELY if surely else LEFT_OUT)]
-        names = tuple(_label(CAUSES[key], incident) for key in keys)
+        names = tuple(_label(key, incident) for key in keys)
         certainty = Certainty.LIKELY if surely else Certainty.CANNOT_TELL
         cause = Cause(
             certainty, names, (), tuple(keys), by=told_by(keys[0], evidence) if surely else ""
@@ -913,39 +917,37 @@ def _by_rules(incident: Incident) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds. Causes of one
     score cannot be told apart.
     """
-    held = list[tuple[CauseRow, Clause]]()
-    for row in CAUSES.values():
-        clause = max(
-            (clause for clause in row.clauses if _holds(clause, incident, row)),
-            key=lambda clause: (clause.weight, clause.certainty is Certainty.LIKELY),
-            default=None,
-        )
-        if clause:
-            held.append((row, clause))
-    best = max((clause.weight for _, clause in held), default=0.0)
-    top = [(row, clause) for row, clause in held if clause.weight == best > 0]
+    held = {
+        key: [clause for clause in row.clauses if _holds(clause, incident, row)]
+        for key, row in CAUSES.items()
+    }
+    strongest = {key: clauses[0] for key, clauses in held.items() if clauses}
+    best = max((clause.weight for clause in strongest.values()), default=0.0)
+    keys = tuple(key for key, clause in strongest.items() if clause.weight == best > 0)
     # Those that nothing speaks for, and nothing against, are rivals; where no cause is named, all.
-    rivals = tuple(row.key for row, clause in held if 0 <= clause.weight < best or not top)
-    if not top:
+    rivals = tuple(
+        key for key, clause in strongest.items() if 0 <= clause.weight < best or not keys
+    )
+    if not keys:
         return Cause(rivals=rivals)
-    rows = [row for row, _ in top]
-    names = tuple(_label(row, incident) for row in rows)
-    keys = tuple(row.key for row in rows)
-    if len(top) == 1:
-        clause = top[0][1]
+    names = tuple(_label(key, incident) for key in keys)
+    if len(keys) == 1:
+        speak = (clause for clause in held[keys[0]] if clause.weight > 0)
+        facts = dict.fromkeys(chain.from_iterable(clause.facts for clause in speak))
         return Cause(
-            clause.certainty,
+            strongest[keys[0]].certainty,
             names,
             keys=keys,
             rivals=rivals,
-            facts=tuple(sorted(clause.facts & incident.seen - _FRAME)),
+            facts=tuple(fact for fact in facts if fact in incident.seen - _FRAME),
             outweighed=tuple(
-                _label(row, incident)
-                for row, clause in held
+                _label(key, incident)
+                for key, clause in strongest.items()
                 if clause.certainty is Certainty.LIKELY and clause.weight < best
             ),
         )
-    log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
+    first, *others = (CAUSES[key].tells for key in keys)
+    log = [tell for tell in first if all(tell in tells for tells in others)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
 
@@ -958,10 +960,10 @@ def _holds(clause: Clause, incident: Incident, row: CauseRow) -> bool:
     )
 
 
-def _label(row: CauseRow, incident: Incident) -> str:
+def _label(key: str, incident: Incident) -> str:
     """The cause as printed."""
     broken = incident.finding(Fact.NOT_FINITE)
-    return label_of(row.key, broken.column if broken else "")
+    return label_of(key, broken.column if broken else "")
 
 
 def label_of(key: str, column: str = "") -> str:

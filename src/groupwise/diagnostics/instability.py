@@ -115,7 +115,7 @@ def unstable_training(evidence: Evidence) -> Finding:
         more = entropy and f"; the entropy is {ends_in_words(entropy)}"
         return no_sign(f"the reward does not oscillate{round_}{more or ''}.")
     # A growing swing, or a fall that is there to stay, makes it critical.
-    harmed = fall is not None and settled(evidence, reward, fall)
+    harmed = fall and settled(evidence, reward, fall)
     return replace(
         signs[0],
         status=Status.CRITICAL if harmed else signs[0].status,
@@ -265,6 +265,9 @@ _TENTH = 0.1
 _LITTLE = 0.02
 # Standard errors of a change of the reward beyond its noise.
 _CLEARLY = 1.96
+# Of a fall at once, and of one over some rows.
+_REWARD_FELL = Fact.FALL_AT_ONCE, Fact.FALL_BY_AND_BY
+_FUNCTION_FELL = Fact.FUNCTION_FALL_AT_ONCE, Fact.FUNCTION_FALL_BY_AND_BY
 
 
 def lost(evidence: Evidence) -> Finding:
@@ -273,9 +276,11 @@ def lost(evidence: Evidence) -> Finding:
         return no_sign("No sign of a problem.")
     change, floor = level_changes(evidence)["reward"], reward_floor(evidence)
     (before, after), sign = change.ends, moved("reward", change.first, *change.ends)
+    level, fall = reward_level(evidence)[0], fall_of(evidence)
+    row = fall.row if fall and fall.lasts else level.at(change.first)
     falling = after - floor > HALF * (before - floor)
     message = f"{sign.words}, {'falling' if falling else 'lost'} since step {sign.step:,}"
-    return by_sign(Status.CRITICAL, message, sign, before, Fact.FALL_AT_ONCE)
+    return by_sign(Status.CRITICAL, message, sign, before, _REWARD_FELL[by_and_by(level, row)])
 
 
 def collapse(evidence: Evidence) -> Finding:
@@ -364,11 +369,7 @@ def _collapsed(evidence: Evidence, name: str, signal: NoisyMetric, fall: Fall) -
     step, ends = signal.step_at(fall.row), level_changes(evidence)[name]
     words = f"{clean(name, longest=60)} {arrow(*ends.ends)}"
     message = f"{words} {ends.where}{', and it did not come back' if evidence.ended else ''}"
-    slow = by_and_by(signal, fall.row)
-    if name == "reward":
-        fact = Fact.FALL_BY_AND_BY if slow else Fact.FALL_AT_ONCE
-    else:
-        fact = Fact.FUNCTION_FALL_BY_AND_BY if slow else Fact.FUNCTION_FALL_AT_ONCE
+    fact = (_REWARD_FELL if name == "reward" else _FUNCTION_FELL)[by_and_by(signal, fall.row)]
     status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
     if (
         name != HELD_OUT
@@ -450,24 +451,8 @@ def _shortened(evidence: Evidence) -> Finding | None:
 
 
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
-# checkpoint.
-_NOTES = (
-    (re.compile(r"the step drops back to ([\d, ]{1,200})\)"), 0, "The run was restarted", False),
-    (re.compile(r"resumed after step (\d{1,15})"), 1, "The run was resumed", False),
-    # it may be printed by what goes on
-    (
-        re.compile(r"an error (?:follows|stands behind) step (\d{1,15})"),
-        1,
-        "The run was resumed",
-        True,
-    ),
-    (
-        re.compile(r"1 step (?:was )?logged more than once \(at (\d{1,15})\)"),
-        0,
-        "A row is repeated, as after a restart,",
-        True,
-    ),
-)
+# checkpoint; an error may be printed by what goes on.
+_NOTES = tuple(table_rows("diagnostics/restarts.tsv"))
 _WATCHED = {row["quantity"]: row["words"] for row in table_rows("diagnostics/watched.tsv")}
 # Medians of five rows before and after; three times the largest such move among the fifty rows
 # before is none of the run's own.
@@ -513,10 +498,10 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     """Yield where the log says that the run was restarted, and where its learning rate
     looks like it.
     """
-    for pattern, behind, said, unsure in _NOTES:
-        for steps_noted in pattern.findall("\n".join(evidence.record.notes)):
+    for note in _NOTES:
+        for steps_noted in re.findall(note["pattern"], "\n".join(evidence.record.notes)):
             for step in re.findall(r"\d{1,15}", steps_noted):
-                yield _Restart(unsure, int(step) + behind, said)
+                yield _Restart(bool(note["unsure"]), int(step) + int(note["behind"]), note["said"])
     steps = evidence.record.steps["step"].to_numpy()
     gaps = np.diff(steps)
     uneven = np.flatnonzero(gaps != median(gaps)) if gaps.size else gaps

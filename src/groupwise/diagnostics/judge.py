@@ -141,23 +141,22 @@ class Look:
     def advice(
         self, cause: Cause, finding: Finding, since: int | None, onset: int | None
     ) -> Advice:
-        """Return what to do, from the last logged step before a step on, less the updates by which
-        the trainer was ahead of the sampler; from the first ones there is nothing to go on from:
-        anew, from step 0.
+        """Return what to do, from the last checkpoint before a step on: the last logged step less
+        the updates by which the trainer was ahead of the sampler, where no interval is known; from
+        the first ones there is nothing to go on from: anew, from step 0.
         """
         reward, age, step = self.evidence.reward, self.evidence.quantity("staleness"), None
-        if reward is not None and since is not None:
+        if reward and since is not None:
             row = reward.at(since)
             step = reward.step_at(row - 1) if row > 1 else 0
             ahead = age.value_T[max(0, age.at(step + 1) - 1)] if age and step else 0.0
-            step = max(0, step - max(0, int(ahead)))
-        return advice_for(
-            cause,
-            finding,
-            step=step,
-            onset=onset,
-            needless=self.evidence.needless,
-        )
+            step = _checkpoint(self.evidence, max(0, step - max(0, int(ahead))))
+        return advice_for(cause, finding, step=step, onset=onset, needless=self.evidence.needless)
+
+
+def _checkpoint(evidence: Evidence, step: int) -> int:
+    """The last checkpoint until a step, where the interval is known; any step may have one."""
+    return step - step % (evidence.setting("checkpoint_interval") or 1)
 
 
 @frozen
@@ -239,10 +238,10 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
         few = min(_BEST, len(reward))
         best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
         return advised(
-            "most groups have zero variance: {back}, where the reward was "
-            "best; lr ÷ 3; draw prompts that are sometimes right",
+            f"most groups have zero variance, and the reward was best at step {best:,}: {{back}}; "
+            "lr ÷ 3; draw prompts that are sometimes right",
             ("restart", "rate /3", "filter"),
-            step=best,
+            step=_checkpoint(evidence, best),
         )
     return advised(
         "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of the run"
@@ -254,7 +253,7 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
 def _of_fall(look: Look, worst: Finding) -> Story:
     """Tell of a reward that fell for good: from its first sign on."""
     evidence, fall = look.evidence, fall_of(look.evidence)
-    assert fall is not None
+    assert fall
     level, own = reward_level(evidence)[0], level_changes(evidence)["reward"]
     onset, (before, after) = level.step_at(fall.row), own.ends
     there = float(level.value_T[level.at(own.first)])
@@ -267,13 +266,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     signs = _led(look, cause, signs)
     fell = "collapsed" if worst.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {own.where}"
-    return Story(
-        headline,
-        onset,
-        signs,
-        cause,
-        look.advice(cause, worst, signs[0].step, onset),
-    )
+    return Story(headline, onset, signs, cause, look.advice(cause, worst, signs[0].step, onset))
 
 
 def _earliest(signs: Iterable[Sign]) -> Signs:
@@ -590,10 +583,10 @@ def _beside(answer: Finding, story: Story, last: int) -> Finding:
         evidence = CAUSES[story.cause.keys[0]].evidence
         names |= {name for fact in evidence for name in NEEDED.get(fact, ())}
     bare = answer.status is Status.NONE and bool(names & {*_ROWS[answer.check]["about"].split()})
-    until, gone = max(answer.step or 0, last), set[Fact]()
-    if any(sign.signal in ANSWERS and sign.step <= until for sign in story.signs):
-        gone = {Fact.BEHAVIOUR_UNCHANGED}
-    facts = tuple(fact for fact in answer.facts if fact not in gone)
+    until = max(answer.step or 0, last)
+    changed = any(sign.signal in ANSWERS and sign.step <= until for sign in story.signs)
+    gone = Fact.BEHAVIOUR_UNCHANGED if changed else None
+    facts = tuple(fact for fact in answer.facts if fact is not gone)
     return replace(answer, status=Status.INFO if bare else answer.status, facts=facts)
 
 
@@ -685,7 +678,7 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
             "this reward"
         )
     else:
-        few = reward is not None and len(reward) < learning.ENOUGH_ENDED
+        few = reward and len(reward) < learning.ENOUGH_ENDED
         rows = f"at least {learning.ENOUGH_ENDED} rows of the reward" if few else MORE_ROWS
         first = LOG_REWARD if reward is None else rows
     others = (

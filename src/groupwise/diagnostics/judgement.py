@@ -190,7 +190,7 @@ class Fact(StrEnum):
     ROSE = "to explain: the reward rose, is at its maximum, recovered, or fell only just now"
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
-    LENGTH_RAN_LATE = "length grew by half, but only after the reward had fallen"
+    LENGTH_RAN_LATE = "length grew by half once the policy had lost the reward"
     CUT_THOUGH_SHORTER = "15 % more completions were truncated although they got shorter"
     LENGTH_SHRANK = "length fell to 0.6 of its level"
     LENGTH_ENDS_SHORT = "the last completions have 0.6 of the earlier length"
@@ -401,7 +401,7 @@ class Cause(Plain):
         by: the experiment that told it, "" for none.
         probe: the command of an experiment that would tell.
         rivals: rows of `causes.tsv` that weaker facts speak for.
-        facts: what speaks for it.
+        facts: what speaks for it, the strongest first.
         outweighed: other causes that would be likely without these facts.
     """
 

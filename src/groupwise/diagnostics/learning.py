@@ -504,7 +504,7 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
         if stated is not None and hidden:
             return no_sign(
                 f"No sign of a problem: the learning rate is {short(stated)} in the settings; "
-                f"{hidden}.",
+                f"{hidden}."
             )
         return not_logged(hidden or "the learning rate is not in the log")
     row, n = row_after(~signal.is_zero), len(signal)

@@ -53,7 +53,7 @@ from groupwise.diagnostics.signals import (
     rank_correlations,
     since_when,
 )
-from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS, grid_of
+from groupwise.diagnostics.zero_variance import grid_of
 from groupwise.errors import GroupwiseError
 from groupwise.files import table_rows
 from groupwise.intervals import percent
@@ -120,13 +120,6 @@ def rose_since(evidence: Evidence, step: int) -> bool:
     return _reward_since(evidence, step) > RISES
 
 
-def fell_since(evidence: Evidence, step: int) -> bool:
-    """Return whether the reward is clearly lower now than before a step, or than in the first
-    quarter.
-    """
-    return _reward_since(evidence, step) < -RISES
-
-
 def _reward_since(evidence: Evidence, step: int, *, near: int = 20) -> float:
     """The change of the reward over its standard error from some rows before a step to the last
     rows.
@@ -147,8 +140,7 @@ def finite(evidence: Evidence) -> Finding:
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
             return not_logged(
-                "The log contains none of loss, gradient norm, reward, KL and entropy.",
-                LOG_NORM,
+                "The log contains none of loss, gradient norm, reward, KL and entropy.", LOG_NORM
             )
         return _finite_but_for_a_few(evidence)
     first = broken[0]
@@ -309,9 +301,7 @@ def gradient(evidence: Evidence) -> Finding:
         return not_logged(f"{said}.", LOG_NORM)
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
-        return no_sign(
-            f"{count(moving.size, 'row')} with a gradient are too few to show a drift.",
-        )
+        return no_sign(f"{count(moving.size, 'row')} with a gradient are too few to show a drift.")
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = median(norm_T[:_FIRST])
     limit = max(DRIFT * early, CLIPPED)
@@ -331,7 +321,7 @@ def gradient(evidence: Evidence) -> Finding:
     late = median(late_T)
     times = late / early
     huge = late > HUGE or times > SPIKE
-    status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
+    status = Status.CRITICAL if huge and _reward_since(evidence, step) < -RISES else Status.WARNING
     message = (
         f"The gradient norm grew from {short(early)} to {short(late)} (medians of the first "
         f"{_FIRST} and the last {late_T.size} rows), and it has exceeded {limit / early:,.0f} "
@@ -428,11 +418,7 @@ def _nothing(evidence: Evidence, norm: NoisyMetric, row: int) -> Finding:
         else "rewards differ within groups"
     )
     return Finding(
-        Status.CRITICAL,
-        f"{zero} {differ}{also}.",
-        step,
-        signs=(sign,),
-        facts=(Fact.GRADIENT_LOST,),
+        Status.CRITICAL, f"{zero} {differ}{also}.", step, signs=(sign,), facts=(Fact.GRADIENT_LOST,)
     )
 
 
@@ -482,7 +468,7 @@ def _mixed(evidence: Evidence, norm: NoisyMetric) -> Flags:
     """
     reward = evidence.reward
     mean = np.full(len(norm), np.nan)
-    if reward is not None and reward.bounds == (0.0, 1.0):
+    if reward and reward.bounds == (0.0, 1.0):
         mean = _at_steps(reward.step_T.astype(float), reward.value_T, norm)
     return (_spread_at(evidence, norm) > 1e-6) | ((mean > 1e-6) & (mean < 1 - 1e-6))
 
@@ -572,7 +558,7 @@ def _of_kl(evidence: Evidence) -> Finding | None:
 def _of_advantage(evidence: Evidence, advantage: NoisyMetric) -> Finding | None:
     """Advantages that no group of a thousand rollouts can have."""
     reward = evidence.reward
-    if reward is None or str(evidence.setting("loss")).lower() in ("ppo", "gae"):
+    if reward is None or evidence.record.config.without_groups:
         return None
     limit = max(LARGEST_ADVANTAGE, OF_REWARD * float(np.abs(reward.value_T).max()))
     value_T = advantage.value_T
@@ -595,9 +581,7 @@ def _off_centre(evidence: Evidence, mean: NoisyMetric) -> Finding | None:
     away_T = abs(mean.value_T) > (LEFT_EXACTLY if exactly else LEFT)
     left = abs(before := median(early_T)) < NEAR and bool(away_T[-len(late_T) :].all())
     usual = median(late_T if left else mean.value_T)
-    if str(evidence.setting("loss")).lower() in WITHOUT_GROUPS or not (
-        left or abs(usual) >= CENTRED
-    ):
+    if evidence.record.config.without_groups or not (left or abs(usual) >= CENTRED):
         return None
     row = row_after(~away_T) if left else 0
     step, words = mean.step_at(row), f"mean advantage {led_to(before if left else None, usual)}"
@@ -686,7 +670,7 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         logs = [math.log(max(end, TINY)) for end in (first, last)]
         far = max(-math.log(FAR_BELOW), SUMMED * early)
         least = evidence.quantity("sampler_ratio_min")
-        if max(first, last) < KEPT and least is not None and least.is_zero.mean() > CAPPED:
+        if max(first, last) < KEPT and least and least.is_zero.mean() > CAPPED:
             return (
                 Fact.RATIO_CAPPED,
                 f"the mean ratio is {last:.3g} and the smallest is 0, so some ratios are masked",
@@ -721,9 +705,9 @@ def _beyond_cap(evidence: Evidence) -> str:
     largest = math.nan if gap is None else median(gap.value_T)
     said, capped = f"the largest gap is {short(largest)} nats", cap_of(evidence)
     # Of a gap that large a ratio is 0 by itself, as numbers are stored.
-    if least is not None and least.is_zero.mean() > CAPPED and np.exp(-np.float32(largest)) > 0:
+    if least and least.is_zero.mean() > CAPPED and np.exp(-np.float32(largest)) > 0:
         return f"{said}, and the smallest ratio is 0: some are masked"
-    far = most is not None and largest >= math.log(max(most.high, 1)) + WRONG
+    far = most and largest >= math.log(max(most.high, 1)) + WRONG
     return f"{said}{capped}" if capped and far else ""
 
 
@@ -745,7 +729,7 @@ def _companion(
     evidence: Evidence, gap: NoisyMetric, *, grows: bool, closely: bool = False
 ) -> tuple[Fact, str] | None:
     """Return the fact that another column which goes with the gap speaks for, in words."""
-    stands = evidence.reward is not None and abs(evidence.trend) < _MOVED
+    stands = evidence.reward and abs(evidence.trend) < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
         together, apart = (0.0, 0.0) if other is None else rank_correlations(gap, other)
@@ -979,7 +963,9 @@ def divergence(evidence: Evidence) -> Finding:
     begun, before, late = left_at(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
-    lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
+    lost = _reward_since(evidence, far) < -RISES or (
+        late > BEYOND_CHANCE and not rose_since(evidence, far)
+    )
     grew = "is" if before is None else f"grew from {short(before)} to"
     top = float(kl.value_T[row:].max())
     message = (
@@ -1091,8 +1077,7 @@ def staleness(evidence: Evidence) -> Finding:
     if age is None or len(age) < FEWEST_ROWS:
         wanted = evidence.setting("lag_kind") not in (None, "none")
         return not_logged(
-            "The log does not contain the age of the rollouts.",
-            LOG_AGE if wanted else "",
+            "The log does not contain the age of the rollouts.", LOG_AGE if wanted else ""
         )
     late = median(age.value_T[-age.tenth :])
     try:
@@ -1107,7 +1092,7 @@ def staleness(evidence: Evidence) -> Finding:
     if row is None:
         return no_sign(
             f"No sign of a problem: rollouts are {short(late)} updates old; the limit is "
-            f"{longest:g}.",
+            f"{longest:g}."
         )
     step, since = age.step_at(row), median(age.value_T[row:])
     before = median(age.value_T[:row]) if row else None
@@ -1151,7 +1136,7 @@ def discards(evidence: Evidence) -> Finding:
     if row is None and share.mean() <= DROPPED:
         return no_sign(
             f"No sign of a problem: {percent(float(share.mean()))} of rollouts are discarded as "
-            "too old.",
+            "too old."
         )
     row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())

@@ -199,7 +199,7 @@ class NoisyMetric:
         part = self.value_T[rows]
         half = float(_QUANTILE * self.deviation / np.sqrt(max(part.size, 1)))
         value = float(part.mean()) if part.size else math.nan
-        low, high = self.bounds if self.bounds is not None else (-np.inf, np.inf)
+        low, high = self.bounds or (-np.inf, np.inf)
         return Interval(value, max(value - half, low), min(value + half, high))
 
     def change(self, early: slice, late: slice) -> Interval:
@@ -229,12 +229,7 @@ class NoisyMetric:
 
 
 def signal_of(
-    column: str,
-    step_T: Whole,
-    value_T: Float,
-    *,
-    sampling: float = 0.0,
-    bounds: Ends | None = None,
+    column: str, step_T: Whole, value_T: Float, *, sampling: float = 0.0, bounds: Ends | None = None
 ) -> NoisyMetric:
     """Make a signal of rows, with its noise from the rows themselves."""
     # Where most rows are one number the median sees no scatter, and the rare others still are no
@@ -392,14 +387,12 @@ class Evidence:
         one value a row of the log.
         """
         steps, alone = self.record.steps, len(self.functions) == 1
-        own = [
-            meaning
+        pattern = "reward_std_batch(/.*)?" if alone else "reward_std_batch"
+        columns = [
+            meaning.column
             for meaning in self.record.meanings
-            if re.fullmatch(
-                "reward_std_batch(/.*)?" if alone else "reward_std_batch", meaning.quantity
-            )
+            if re.fullmatch(pattern, meaning.quantity) and meaning.column in steps.columns
         ]
-        columns = [meaning.column for meaning in own if meaning.column in steps.columns]
         return [self.record.values(column) for column in columns if steps[column].is_finite().any()]
 
     @cached_property
@@ -550,7 +543,7 @@ class Evidence:
         what is 0 beside them may be measured.
         """
         updates = [self._logged(name) for name in ("loss", "gradient_norm")]
-        still = all(update is not None and bool(update.is_zero.all()) for update in updates)
+        still = all(update and update.is_zero.all() for update in updates)
         dead = self.groups.zero_variance
         return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
 
@@ -644,7 +637,7 @@ class Evidence:
         """Whether rewards are known to differ within groups."""
         spread, equal = self.groups.spread, self.groups.zero_variance
         ends = map(self.quantity, ("advantage_max", "advantage_min"))
-        if any(end is not None and median(end.value_T) != 0 for end in ends):
+        if any(end and median(end.value_T) != 0 for end in ends):
             return True
         return (spread.known and spread.median > 0) or (equal.known and equal.median < 0.5)
 
@@ -658,11 +651,8 @@ class Evidence:
         if rollouts is None:
             return None
         sizes = rollouts.group_by("step", "prompt_id").len()["len"]
-        return (
-            int(sizes.median())  # type: ignore[arg-type]
-            if len(sizes) and sizes.median() and int(sizes.median()) > 1  # type: ignore[arg-type]
-            else None
-        )
+        size = int(sizes.median() or 0)  # type: ignore[arg-type]
+        return size if size > 1 else None
 
     @cached_property
     def _steps(self) -> Whole:
@@ -680,7 +670,7 @@ class Evidence:
             keep = np.isfinite(value)
             step, value = self._steps[keep], np.clip(value[keep], -LARGEST_VALUE, LARGEST_VALUE)
             meaning = self.record.meaning(column)
-            bounds = (0.0, 1.0) if meaning is not None and meaning.quantity in _SHARES else None
+            bounds = (0.0, 1.0) if meaning and meaning.quantity in _SHARES else None
             rounding = 0.0 if meaning is None else meaning.resolution
             signal = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None
             self._columns[column] = None if signal is None else replace(signal, resolution=rounding)
@@ -814,7 +804,7 @@ def two_values(record: RunRecord, value_T: Float, spread_T: Float | None) -> End
     if spread_T is None or not value_T.size:
         return None
     for grades in ((-1.0, 1.0), _grades_of(value_T, spread_T)):
-        if grades is not None and _explains(grades, value_T, spread_T):
+        if grades and _explains(grades, value_T, spread_T):
             return grades
     return None
 
@@ -863,20 +853,16 @@ def floor_of(signal: NoisyMetric, *, spread: float = 0.0, lowest: float | None =
     value = signal.value_T
     if value.min() >= 0:
         return 0.0
-    if lowest is None and signal.bounds is not None:
+    if lowest is None and signal.bounds:
         lowest = signal.bounds[0]
     if lowest is not None:
         return lowest
     few = max(3, len(signal) // 15)
     smooth = moving_mean(value, few) if len(signal) >= few else value
-    top = float(smooth.max()) - _LUCK * signal.scatter / math.sqrt(few)
+    first, top = float(smooth[0]), float(smooth.max()) - _LUCK * signal.scatter / math.sqrt(few)
     spread = spread if spread > 0 else _ROOT_OF_BATCH * signal.scatter
-    gain = top - float(smooth[0])
-    return (
-        float(smooth[0])
-        if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter)
-        else top - _SPREADS * spread
-    )
+    gained = top - first >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter)
+    return first if gained else top - _SPREADS * spread
 
 
 @once
@@ -932,11 +918,8 @@ def lasting(
     change = alarm(log_factor_T, rate=rate)
     if change is None or not change.lasts:
         return None
-    return (
-        None
-        if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
-        else change.onset
-    )
+    over = event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
+    return None if over else change.onset
 
 
 def since_when(
@@ -1031,8 +1014,7 @@ def signs_about(
         over = end if watched.up and not watched.spike else None
         if signal and (sign := sign_of(signal, watched, low=low, step=step, end=over)):
             signs.append(_at_limit(evidence, sign))
-    held = evidence.held_out
-    if held:
+    if held := evidence.held_out:
         sign = sign_of(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
@@ -1189,7 +1171,7 @@ def limit_of(evidence: Evidence) -> float | None:
     most = None if length is None else repeated_most(length)
     stated = evidence.setting("max_completion_length")
     # A limit that lengths go beyond is none of this run: a notebook's other cell, another unit.
-    beyond = length is not None and stated is not None and length.high > 1.01 * float(stated)
+    beyond = length and stated is not None and length.high > 1.01 * float(stated)
     return most if stated is None or beyond else float(stated)
 
 

@@ -279,7 +279,7 @@ def time_limit(evidence: Evidence) -> Finding:
         return by_sign(Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
         return no_sign(
-            "No sign of a problem: no time is at a ceiling that length and reward leave open.",
+            "No sign of a problem: no time is at a ceiling that length and reward leave open."
         )
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
@@ -689,8 +689,7 @@ def broken_verifier(evidence: Evidence) -> Finding:
         return not_logged(evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
         return not_logged(
-            f"there are {count(len(reward), 'row')}, and the check needs {FEWEST_ROWS}",
-            MORE_ROWS,
+            f"there are {count(len(reward), 'row')}, and the check needs {FEWEST_ROWS}", MORE_ROWS
         )
     if evidence.relative:
         return not_logged(evidence.relative, LOG_RELATIVE)
@@ -846,12 +845,7 @@ def _outages(evidence: Evidence) -> Finding | None:
         f"neighbouring rows earn {around}"
     )
     return Finding(
-        Status.WARNING,
-        message,
-        None,
-        exactly(len(rows) / len(reward)),
-        0.0,
-        facts=(Fact.OUTAGES,),
+        Status.WARNING, message, None, exactly(len(rows) / len(reward)), 0.0, facts=(Fact.OUTAGES,)
     )
 
 

@@ -93,6 +93,8 @@ def zero_variance_groups(evidence: Evidence) -> Finding:
             log = "at least two completions of each prompt"
         if silent := _silent_rows(evidence):
             return silent
+        if evidence.record.config.without_groups:
+            return _NO_GROUPS
         least = "" if equal else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
         return replace(not_logged(f"{said}{least}", log), facts=facts)
@@ -181,7 +183,7 @@ def _rose_to(evidence: Evidence, level: NoisyMetric, row: int) -> bool:
 def _at_its_height(evidence: Evidence, step: int, *, topped: bool = False) -> bool:
     """Whether a reward of unknown range stands where it was highest: it may be done."""
     reward = evidence.reward
-    if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
+    if reward is None or reward.bounds or len(reward) < FEWEST_ROWS:
         return False
     few = reward.tenth
     levels = moving_mean(reward.value_T, few)
@@ -316,12 +318,8 @@ def off_the_ends(reward: NoisyMetric | None) -> bool:
 
 
 def _earlier_rate(event_T: Flags) -> float:
-    """Rate of an event in the first quarter of the rows."""
-    return (
-        float(event_T[: max(len(event_T) // 4, 4)].mean())
-        if event_T.size and not event_T.all()
-        else 0.0
-    )
+    """Rate of an event in the first quarter of the rows; 0 where it is in all of them."""
+    return 0.0 if event_T.all() else float(event_T[: max(len(event_T) // 4, 4)].mean())
 
 
 def _all_wrong(evidence: Evidence, equal: NoisyMetric, room: Float) -> Finding | None:
@@ -425,9 +423,22 @@ def _small_group(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
         f"G = {last.group_size} about {percent(last.share.value)} would"
     )
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
-    small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
+    fact = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
+    least = _SMALL if grave else 2
+    if outlook.group_size >= least and not _too_small(reward, outlook.group_size):
+        if progress_of(evidence).learning.gained:
+            return None
+        fact = Fact.UPDATE_DILUTED
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    return Finding(status, words, None, now, HALVED, facts=(small,))
+    return Finding(status, words, None, now, HALVED, facts=(fact,))
+
+
+def _too_small(reward: NoisyMetric, size: int) -> bool:
+    """Whether most groups of a size are all wrong, or all right, where all prompts are equally
+    hard: of another pass rate what makes groups alike is the prompts.
+    """
+    right = _late_share_right(reward) if reward.bounds else 0.0
+    return max(right, 1 - right) ** size > HALVED
 
 
 def _at_the_least(evidence: Evidence) -> str:
@@ -438,11 +449,11 @@ def _at_the_least(evidence: Evidence) -> str:
     if reward is None or reward.bounds is None or size is None or not 1 < size <= _SMALL:
         return ""
     right = _late_share_right(reward)
-    now = right**size + (1 - right) ** size
-    if now < HALVED or right < STARVED or near_top(evidence, reward):
+    if right < STARVED or not _too_small(reward, size) or near_top(evidence, reward):
         return ""
-    where = f"at G = {size} and a share of {short(right)} right,"
-    return f"; {where} at least {percent(now)} of groups of two grades have zero variance"
+    now = percent(right**size + (1 - right) ** size)
+    where = f"at G = {size} and a share of {short(right)} right"
+    return f"; {where}, at least {now} of groups of two grades have zero variance"
 
 
 def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
@@ -568,34 +579,26 @@ def chance(groups: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
     return table.group_by("pool", "size").agg(pl.col("chance").sum())
 
 
-# What trainers call a loss or an estimator that wants no groups.
-WITHOUT_GROUPS = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
+_NO_GROUPS = no_sign("No sign of a problem: this method needs no groups.")
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
 _STATISTICS = (("",), ("_max", "_min"))
 
 
 def groups_of_one(evidence: Evidence) -> Finding:
     """Look for advantages that are the rewards themselves, and for a group size of 1."""
-    size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
-    if loss in WITHOUT_GROUPS:
-        return no_sign("No sign of a problem: this method needs no groups.")
-    undefined = _undefined(evidence)
-    if undefined:
+    size = evidence.setting("group_size")
+    if evidence.record.config.without_groups:
+        return _NO_GROUPS
+    if undefined := _undefined(evidence):
         why = f"{undefined} is NaN in every row, as one rollout has no standard deviation"
-        return Finding(
-            Status.WARNING,
-            f"the group size seems to be 1: {why}",
-            facts=(Fact.GROUPS_OF_ONE,),
-        )
+        message = f"the group size seems to be 1: {why}"
+        return Finding(Status.WARNING, message, facts=(Fact.GROUPS_OF_ONE,))
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
-    logged = any(signal is not None for signal in advantages)
+    logged = any(advantages)
     if not logged and size is None:
         return not_logged("The log contains neither the group size nor advantages.")
     fact, size_is_1 = Fact.GROUPS_OF_ONE, "the group size is 1, so there is no baseline:"
-    same = next(
-        (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
-    )
-    if same:
+    if same := _same(evidence, "reward") or _same(evidence, "reward_after_kl"):
         message = f"{size_is_1} {same[0].column} equals {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not evidence.rewards_differ:
         message = f"{size_is_1} it is set to 1 ({evidence.record.config.group_size.source})"
@@ -612,14 +615,15 @@ def groups_of_one(evidence: Evidence) -> Finding:
 
 def _undefined(evidence: Evidence) -> str:
     """The column of advantages that holds no number although rewards do; "" where none."""
-    steps, reward = evidence.record.steps, evidence.reward
-    columns = [
+    steps = evidence.record.steps
+    undefined = (
         meaning.column
         for meaning in evidence.record.meanings
-        if meaning.quantity.startswith("advantage") and meaning.column in steps.columns
-    ]
-    undefined = (name for name in columns if not steps[name].count())
-    return "" if reward is None else next(undefined, "")
+        if meaning.quantity.startswith("advantage")
+        and meaning.column in steps.columns
+        and not steps[meaning.column].count()
+    )
+    return next(undefined, "") if evidence.reward else ""
 
 
 def _same(evidence: Evidence, kind: str) -> tuple[NoisyMetric, NoisyMetric] | None:
@@ -631,9 +635,7 @@ def _same(evidence: Evidence, kind: str) -> tuple[NoisyMetric, NoisyMetric] | No
             (evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}"))
             for part in parts
         ]
-        logged_pairs = [
-            (first, other) for first, other in pairs if first is not None and other is not None
-        ]
+        logged_pairs = [(first, other) for first, other in pairs if first and other]
         moves = any(len(reward) >= FEWEST_ROWS and reward.span > 0 for _, reward in logged_pairs)
         if (
             len(logged_pairs) == len(parts)

@@ -146,6 +146,8 @@ def settings_in(flat: JsonView, group_size: int | None = None) -> JsonObject:
         else _interval(leaves) or _updates_of_batch(leaves, settings.get("updates_per_step"))
     )
     settings |= _switched(last)
+    if not str(last.get("save_strategy", "steps")).lower().endswith("steps"):
+        settings.pop("checkpoint_interval", None)  # TRL states an interval that it does not use
     sound = {
         name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)
     }

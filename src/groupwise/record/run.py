@@ -89,6 +89,8 @@ class Setting:
 
 
 UNKNOWN = Setting()
+# What trainers call a loss or an estimator that wants no groups.
+_WITHOUT_GROUPS = "ppo gae reinforce reinforce_plus_plus remax"
 # By which checks go, those first of which most make use.
 _JUDGED_BY = ("group_size", "max_completion_length", "prompts_per_step", "learning_rate", "loss")
 SettingRule = tuple[Callable[[Any], Any], str]
@@ -119,14 +121,10 @@ def _within(holds: Callable[[float], bool], expected: str) -> SettingRule:
 
 def _whole(least: float, expected: str) -> SettingRule:
     """Return the rule of an integer that is exact in double precision."""
-
-    def check(value: Any) -> int:
-        number = _number(value)
-        if number != int(number) or number < least or abs(number) >= 2**53:
-            raise ValueError
-        return int(number)
-
-    return check, expected
+    check, _ = _within(
+        lambda number: number.is_integer() and least <= number and abs(number) < 2**53, expected
+    )
+    return lambda value: int(check(value)), expected
 
 
 def _choice(*words: str, spelled: Mapping[str, str] | None = None) -> SettingRule:
@@ -220,6 +218,7 @@ class RunConfig:
         framework: trl, verl, unsloth, ...
         framework_version: its version.
         planned_steps: the step that the run is to end at.
+        checkpoint_interval: steps from one checkpoint to the next.
         gpus: GPUs that the run takes, for training and sampling together.
         gpu_price: of one GPU for an hour, in any currency.
         smoothing: rows over which the log was averaged before it was written; 1 says that it is
@@ -264,6 +263,7 @@ class RunConfig:
     framework: _Text = UNKNOWN
     framework_version: _Text = UNKNOWN
     planned_steps: _Count = UNKNOWN
+    checkpoint_interval: _Count = UNKNOWN
     gpus: _Count = UNKNOWN
     gpu_price: _NotNegative = UNKNOWN
     smoothing: _Count = UNKNOWN
@@ -303,13 +303,15 @@ class RunConfig:
         return {name: setting for name in RULES if (setting := getattr(self, name)).known}
 
     def unknown(self) -> Words:
-        """Return the names of the settings that no source gave.
+        """Return the names of the settings that no source gave: the group size is none of those
+        of a loss without groups.
 
         Example:
             >>> "group_size" in RunConfig().unknown()
             True
         """
-        return tuple(name for name in RULES if not getattr(self, name).known)
+        names = [name for name in RULES if name != "group_size" or not self.without_groups]
+        return tuple(name for name in names if not getattr(self, name).known)
 
     def value(self, name: str) -> Any | None:
         """Return the value of the setting `name`, or None where it is unknown.
@@ -324,6 +326,16 @@ class RunConfig:
         _check_name(name)
         setting: Setting = getattr(self, name)
         return setting.value
+
+    @property
+    def without_groups(self) -> bool:
+        """Whether the loss wants no groups, as that of PPO.
+
+        Example:
+            >>> RunConfig().without_groups
+            False
+        """
+        return str(self.loss.value).lower() in _WITHOUT_GROUPS.split()
 
 
 RULES: dict[str, SettingRule] = {

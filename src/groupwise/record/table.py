@@ -79,15 +79,14 @@ def steps_table(
 ) -> pl.DataFrame:
     """Return a steps table from columns."""
     steps = pl.Series(
-        "step",
-        np.asarray(step if isinstance(step, np.ndarray) else list(step), dtype=np.int64),
-        dtype=pl.Int64,
+        "step", np.asarray(step if isinstance(step, np.ndarray) else list(step), dtype=np.int64)
     )
     base = {
-        "optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates
+        "optimizer_updates": steps.to_numpy() if optimizer_updates is None else optimizer_updates,
+        "window": np.ones(len(steps)) if window is None else window,
+        "tokens": tokens,
+        "seconds": seconds,
     }
-    base["window"] = np.ones(len(steps)) if window is None else window
-    base["tokens"], base["seconds"] = tokens, seconds
     logged = {
         f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()
     }

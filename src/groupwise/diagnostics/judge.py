@@ -266,9 +266,8 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
     signs = _led(look, cause, signs)
     fell = "collapsed" if worst.status is Status.CRITICAL else "fell"
-    headline = f"reward {arrow(before, after)}, {fell} {own.where}"
     return Story(
-        headline,
+        f"reward {arrow(before, after)}, {fell} {own.where}",
         onset,
         signs,
         cause,
@@ -364,10 +363,9 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         held_out = f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps"
         return f"{held_out}, {moved}{goes_on}"
     if progress.learning is Learning.LEARNING:
-        dips = progress.since is not None
         return (
             f"{moved} since step {progress.since:,}, which may be a dip"
-            if dips
+            if progress.since is not None
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
     if progress.learning is Learning.ROSE:

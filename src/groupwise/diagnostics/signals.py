@@ -199,7 +199,7 @@ class NoisyMetric:
         part = self.value_T[rows]
         half = float(_QUANTILE * self.deviation / np.sqrt(max(part.size, 1)))
         value = float(part.mean()) if part.size else math.nan
-        low, high = self.bounds if self.bounds is not None else (-np.inf, np.inf)
+        low, high = self.bounds or (-np.inf, np.inf)
         return Interval(value, max(value - half, low), min(value + half, high))
 
     def change(self, early: slice, late: slice) -> Interval:
@@ -735,11 +735,8 @@ def thirds_since(signal: NoisyMetric, row: int) -> tuple[slice, slice]:
 
 def gained_since(evidence: Evidence, step: int | None) -> bool:
     """Return whether the reward has gained since a step, beyond its noise."""
-    return (
-        evidence.reward is not None
-        and evidence.reward.score(*thirds_since(evidence.reward, evidence.reward.at(step or 0)))
-        > _GAIN
-    )
+    reward = evidence.reward
+    return reward is not None and reward.score(*thirds_since(reward, reward.at(step or 0))) > _GAIN
 
 
 def stands_since(evidence: Evidence, step: int | None) -> bool:
@@ -861,7 +858,7 @@ def floor_of(signal: NoisyMetric, *, spread: float = 0.0, lowest: float | None =
     value = signal.value_T
     if value.min() >= 0:
         return 0.0
-    if lowest is None and signal.bounds is not None:
+    if lowest is None and signal.bounds:
         lowest = signal.bounds[0]
     if lowest is not None:
         return lowest
@@ -869,10 +866,9 @@ def floor_of(signal: NoisyMetric, *, spread: float = 0.0, lowest: float | None =
     smooth = moving_mean(value, few) if len(signal) >= few else value
     top = float(smooth.max()) - _LUCK * signal.scatter / math.sqrt(few)
     spread = spread if spread > 0 else _ROOT_OF_BATCH * signal.scatter
-    gain = top - float(smooth[0])
     return (
         float(smooth[0])
-        if gain >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter)
+        if top - float(smooth[0]) >= max(_CLEAR_GAIN * spread, _SPREADS * signal.scatter)
         else top - _SPREADS * spread
     )
 
@@ -928,13 +924,8 @@ def lasting(
     given, in half of the last rows too.
     """
     change = alarm(log_factor_T, rate=rate)
-    if change is None or not change.lasts:
-        return None
-    return (
-        None
-        if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
-        else change.onset
-    )
+    gone = event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
+    return None if change is None or not change.lasts or gone else change.onset
 
 
 def since_when(
@@ -952,9 +943,8 @@ def evidence_start(log_factor_T: Float) -> int:
     """Return the row from which the evidence up to the last row is largest: the
     maximum-likelihood onset.
     """
-    backwards = np.cumsum(log_factor_T[::-1])
     # Of several the last: rows on which nothing was bet are no part of it.
-    return len(log_factor_T) - 1 - int(np.argmax(backwards))
+    return len(log_factor_T) - 1 - int(np.argmax(np.cumsum(log_factor_T[::-1])))
 
 
 def rare_event_factors(event_T: Flags, usual: float) -> Float:
@@ -1029,8 +1019,7 @@ def signs_about(
         over = end if watched.up and not watched.spike else None
         if signal and (sign := sign_of(signal, watched, low=low, step=step, end=over)):
             signs.append(_at_limit(evidence, sign))
-    held = evidence.held_out
-    if held:
+    if held := evidence.held_out:
         sign = sign_of(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )

@@ -298,7 +298,7 @@ def _share_right(reward: NoisyMetric) -> Float:
     """Where each row stands between the ends of its range: the share of right answers where
     there are but two grades.
     """
-    assert reward.bounds is not None
+    assert reward.bounds
     low, high = reward.bounds
     return (reward.value_T - low) / (high - low)
 
@@ -514,7 +514,8 @@ def _calm(evidence: Evidence, equal: NoisyMetric) -> Finding:
     chances = expected.value_T[expected.step_T >= equal.step_at(row)] if expected.known else ()
     if len(chances):
         excess = f"; {percent(float(np.nanmean(chances)))} are expected ({expected.source})"
-    return Finding(Status.NONE, f"{_alike(equal, row)}{excess}.", None, late)
+    status = Status.INFO if late.value > _MOSTLY_DEAD else Status.NONE
+    return Finding(status, f"{_alike(equal, row)}{excess}.", None, late, _MOSTLY_DEAD)
 
 
 # A value this near to the end of the range that was seen is that end.
@@ -588,7 +589,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
             facts=(Fact.GROUPS_OF_ONE,),
         )
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
-    logged = any(signal is not None for signal in advantages)
+    logged = any(advantages)
     if not logged and size is None:
         return not_logged("The log contains neither the group size nor advantages.")
     fact, size_is_1 = Fact.GROUPS_OF_ONE, "the group size is 1, so there is no baseline:"
@@ -627,12 +628,11 @@ def _same(evidence: Evidence, kind: str) -> tuple[NoisyMetric, NoisyMetric] | No
     which tells nothing.
     """
     for parts in _STATISTICS:
-        pairs = [
-            (evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}"))
-            for part in parts
-        ]
         logged_pairs = [
-            (first, other) for first, other in pairs if first is not None and other is not None
+            (first, other)
+            for part in parts
+            if (first := evidence.quantity(f"advantage{part}"))
+            and (other := evidence.quantity(f"{kind}{part}"))
         ]
         moves = any(len(reward) >= FEWEST_ROWS and reward.span > 0 for _, reward in logged_pairs)
         if (

@@ -129,8 +129,9 @@ def limits(interval: Interval) -> str:
         return f"{low} to {high}"
     if math.isfinite(interval.high):
         return f"at most {high}"
-    limited = interval.low and math.isfinite(interval.low)
-    return f"at least {low}" if limited else "no limit either way"
+    if interval.low and math.isfinite(interval.low):
+        return f"at least {low}"
+    return "no limit either way"
 
 
 def tokens(value: float) -> str:

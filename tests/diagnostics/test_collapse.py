@@ -252,7 +252,8 @@ def test_the_cause_does_not_depend_on_the_labels_of_right_and_wrong(
         Certainty.LIKELY,
         ("a broken verifier",),
     )
-    assert set(statuses_of(judgement)) == {"collapse", "verifier"}
+    assert set(statuses_of(judgement)) == {"collapse", "verifier", "zero_variance"}
+    assert statuses_of(judgement)["zero_variance"] is Status.INFO  # it follows the reward
 
 
 def test_what_counts_as_nothing() -> None:

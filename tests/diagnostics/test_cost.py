@@ -146,6 +146,25 @@ def test_an_evaluation_before_the_training_takes_no_time_of_a_step(tmp_path: Pat
     assert cost.seconds == 30.0
 
 
+@each_case(("lacks", "seconds"), [(None, 200.0), (2, 200.0), (30, None)])
+def test_time_that_rows_lack_is_left_out_and_a_row_of_validation_alone_is_no_step(
+    lacks: int | None, seconds: float | None, tmp_path: Path
+) -> None:
+    log = tmp_path / "run.jsonl"
+    rows: list[dict[str, float]] = [
+        {"step": step, "reward": 0.02 * step, "step_time": 10, "step_tokens": 500}
+        for step in range(1, 41)
+    ]
+    if lacks:
+        del rows[lacks - 1]["step_time"]
+    rows.append({"step": 41, "val_reward": 0.5})
+    log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    cost, after = (cost_since(run_record(log), step) for step in (21, 41))
+    assert cost is not None
+    assert (cost.steps, cost.of_steps, cost.seconds) == (20, 40, seconds)
+    assert after is None
+
+
 def test_what_is_not_known_is_none_and_never_a_number() -> None:
     cost = cost_since(record({}), 61)
     assert cost == Cost(40, None, None, 100)

@@ -22,6 +22,7 @@ from groupwise.diagnostics.hacking import (
     _in_common,
     _leapt,
     _one_earns_all,
+    _overfitting,
     _pace,
     _scales,
     _slow,
@@ -38,6 +39,7 @@ from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.verifier import weights_of
+from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise_lab.worlds.runs import simulated_run
 
@@ -46,6 +48,8 @@ NAMES = {
     "reward": "reward",
     "held_out": "eval/reward",
     "length": "completion_length",
+    "loss": "loss",
+    "kl": "kl",
 }
 N = 100
 ROW = np.arange(N)
@@ -173,9 +177,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     assert follows.facts == ()
 
 
-@pytest.mark.parametrize(
-    ("lost", "message"), [(0.0, "0.26 → 0.50 → 0.50"), (0.05, "0.26 → 0.49 → 0.46")]
-)
+@pytest.mark.parametrize(("lost", "message"), [(0.0, "0.50 → 0.50"), (0.05, "0.49 → 0.46")])
 def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
     lost: float, message: str
 ) -> None:
@@ -190,6 +192,22 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
     answer = judged(evidence(reward=UP + noise(), held_out=held))
     assert answer.state is State.OK
     assert answer.headline.endswith("still learning; possible problem: overfitting")
+
+
+@each_case(
+    ("held", "step", "levels"),
+    [
+        ([0.50, 0.57, 0.59, 0.61, 0.63, 0.63, 0.63, 0.63], 4, "0.62 → 0.63"),  # it still gained
+        ([0.50, 0.63, 0.63, 0.63, 0.63, 0.63, 0.63, 0.63], 2, "0.63 → 0.63"),
+        ([0.50, 0.64, 0.64, 0.57, 0.57, 0.63, 0.63, 0.63], 2, "0.64 → 0.63"),  # back from a dip
+    ],
+)
+def test_what_is_held_out_is_flat_from_behind_its_last_gain(
+    held: list[float], step: int, levels: str
+) -> None:
+    finding = _overfitting(pair(np.linspace(0.4, 0.8, 8), held), 1, Interval(0.3, 0.2, 0.4))
+    assert (finding.step, finding.status) == (step, Status.INFO)
+    assert f"is flat: {levels}. " in finding.message
 
 
 @pytest.mark.parametrize(
@@ -842,3 +860,23 @@ def test_a_held_out_reward_of_few_rows_is_told_as_such(rows: int, logged: bool |
         says("diagnostics/hacking/3", finding.log, rows=f"has {np.isfinite(held).sum()}")
     elif logged is False:
         assert "prompts during training" in finding.log
+
+
+@each_case(
+    ("broken", "last", "falls"),
+    [
+        ("loss", 90, False),  # an update of NaN leaves no policy to evaluate
+        ("loss", 60, True),  # it had fallen before
+        ("kl", 90, True),  # a KL of NaN leaves the policy as it was
+        (None, 90, True),
+    ],
+)
+def test_what_is_held_out_falls_by_no_numbers_that_broke(
+    broken: str | None, last: int, falls: bool
+) -> None:
+    held = np.where(ROW % 5 == 4, np.where(last > ROW, 0.3, 0.0) + noise(seed=1), np.nan)
+    columns = {"loss": 0.1 + noise(seed=2), "kl": 0.1 + noise(seed=3)}
+    if broken:
+        columns[broken][89:] = np.nan
+    finding = finding_of(reward=0.3 + noise(), held_out=held, **columns)
+    assert (finding.facts == (Fact.HELD_OUT_FALLS_ALONE,)) is falls

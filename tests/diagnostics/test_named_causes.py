@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.causes import CAUSES
@@ -270,6 +271,17 @@ def test_a_time_limit_is_far_above_and_not_that_of_tokens(
     time = np.where(LATE > 0.5, ceiling, np.random.default_rng(2).uniform(1372, 1460, N))
     columns = {"reward": STANDS, "log/timing_s/gen": time, **more}
     assert time_limit(Evidence(record(**columns))).status is status
+
+
+@each_case("key", ["gen", "tool_calls/max", "generate_time_per_token", "step", "seconds"])
+def test_a_time_is_one_by_its_last_name(key: str) -> None:
+    """And a length, a number of tokens or a count under the same prefix is none."""
+    pinned = np.where(LATE > 0.5, 1800.0, np.random.default_rng(2).uniform(1372, 1460, N))
+    for name in ("slowest/response_length", "tokens", "length/max", "num_preempted", "retry_count"):
+        counted = record(**{"reward": STANDS, f"log/timing_s/{name}": pinned})
+        assert time_limit(Evidence(counted)).status is Status.NONE
+    timed = record(**{"reward": STANDS, f"log/timing_s/slowest/{key}": pinned})
+    assert time_limit(Evidence(timed)).status is Status.WARNING
 
 
 @pytest.mark.parametrize(("back", "lost"), [(0.25, False), (0.1, True)])

@@ -105,7 +105,7 @@ def test_a_constant_reward_of_equal_groups_is_a_failure_below_the_top_and_none_a
     below, top = (judge(log(reward=np.full(N, level), spread=np.zeros(N))) for level in (0.5, 1.0))
     assert below.state == State.FAILED
     says("diagnostics/odd_logs/6", below.headline)
-    assert (top.state, statuses_of(top)) == (State.CANNOT_TELL, {})
+    assert (top.state, statuses_of(top)) == (State.CANNOT_TELL, {"zero_variance": Status.INFO})
 
 
 def test_a_spread_of_zero_throughout_is_critical_although_the_reward_varies() -> None:

@@ -83,4 +83,4 @@ def test_the_run_whose_numbers_broke_has_its_step() -> None:
             run_record(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")
         )
     )
-    assert (finding.status, finding.step) == (Status.CRITICAL, 196)
+    assert (finding.status, finding.step, finding.column) == (Status.CRITICAL, 193, "grad_norm")

@@ -271,11 +271,15 @@ def test_tool_calls_that_come_to_fail() -> None:
     assert tools(log(tool_failure_share=np.full(N, 0.8))).status is Status.INFO
 
 
-def test_tools_are_given_up_from_where_their_calls_passed_the_middle_of_both_levels() -> None:
+def test_tools_are_given_up_from_the_limit_on_and_on_their_way_from_the_middle() -> None:
     calls = np.interp(np.arange(N), [0, 40, 80, N], [4.0, 4.0, 0.2, 0.2])
     finding = tool_use(log(tool_calls=calls))
-    assert (finding.status, finding.step) == (Status.WARNING, 61)
-    assert "since step 61: tool calls 4 → 0.2" in finding.message
+    assert calls[73] > 0.2 * 4.0 > calls[74]  # of which row 74 is step 75
+    assert (finding.status, finding.step) == (Status.WARNING, 75)
+    assert finding.signs[0].step == 61
+    assert "since step 75: tool calls 4 → 0.2" in finding.message
+    at_once = tool_use(log(tool_calls=np.where(np.arange(N) < 60, 4.0, 0.2)))
+    assert (at_once.step, at_once.signs[0].step) == (61, 61)
     logged = tool_use(log(tool_calls=np.full(N, 9.0), turns=calls + 1))  # which go before turns
     assert logged.message == "No sign of a problem: tool calls end at 9 per rollout."
 

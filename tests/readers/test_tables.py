@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import json
+import math
 import os
 import random
 from decimal import Decimal
@@ -331,6 +332,26 @@ class TestOrder:
     def test_averaged_where_half_of_the_steps_have_several_rows(self, tmp_path: Path) -> None:
         assert values(self.log(tmp_path, [0, 0, 1, 1, 2, 3]), "reward") == [0.5, 2.5, 4.0, 5.0]
         assert values(self.log(tmp_path, [0, 0, 1, 2, 3, 4]), "reward") == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+    @each_case("number", [math.nan, math.inf])
+    def test_a_mean_with_a_number_that_is_not_finite_is_none(
+        self, tmp_path: Path, number: float
+    ) -> None:
+        rows = [{"step": row // 2, "reward": float(row)} for row in range(8)]
+        rows[5]["reward"] = number
+        record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+        assert np.isfinite(record.values("reward")).tolist() == [True, True, False, True]
+
+    @each_case("name", ["a.jsonl", "a.csv"])
+    def test_a_row_that_lacks_the_key_is_none_of_the_mean(self, tmp_path: Path, name: str) -> None:
+        rows = [{"step": row // 2, "reward": float(row)} for row in range(8)]
+        if name == "a.csv":
+            cells = [f"{row['step']},{'' if row is rows[5] else row['reward']}" for row in rows]
+            text = "\n".join(["step,reward", *cells])
+        else:
+            del rows[5]["reward"]
+            text = "\n".join(map(json.dumps, rows))
+        assert values(opened(tmp_path / name, text), "reward") == [0.5, 2.5, 4.0, 6.5]
 
     def test_many_restarts_of_a_long_log_are_quick(self, tmp_path: Path) -> None:
         steps: list[int] = []

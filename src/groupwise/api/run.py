@@ -141,7 +141,7 @@ class Run(RunRecord):
         judged, none = self.judgement, no_forecast(self.judgement)
         said = f"{ahead(fitted, judged)}\n{gained(fitted, judged)}".strip()
         withheld = f"{judged.fact} {none}" if judged.alarm else none
-        rows = () if withheld else fitted.outlook.rows
+        rows = fitted.outlook.rows * (not withheld)
         return replace(fitted.outlook, rows=rows, withheld=withheld, said=said)
 
     def replay(self, *, seed: int = 0) -> RunReplay:

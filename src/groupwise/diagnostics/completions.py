@@ -133,11 +133,10 @@ def share_left(entropy: NoisyMetric) -> Float:
     r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is
     still to come.
     """
-    start = np.expm1(min(_start(entropy), 50.0))
     # A rounded 0 may be as much as the resolution.
     return np.asarray(
         np.expm1(np.clip(entropy.value_T, entropy.resolution, 50.0))
-        / max(start, entropy.resolution, 1e-12)
+        / max(np.expm1(min(_start(entropy), 50.0)), entropy.resolution, 1e-12)
     )
 
 
@@ -400,11 +399,11 @@ def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
     for whole in evidence.matching(_WHOLE):
         tokens = median(whole.value_T)
         if tokens > _FAR_LONGER * row.high:
-            more = (
-                f"; rollouts have {short(tokens)} tokens, a training row at most {short(row.high)}"
+            message = (
+                f"{finding.message}; rollouts have {short(tokens)} tokens, a training row at most "
+                f"{short(row.high)}"
             )
-            facts = (*finding.facts, Fact.PARTS_CUT)
-            return replace(finding, message=f"{finding.message}{more}", facts=facts)
+            return replace(finding, message=message, facts=(*finding.facts, Fact.PARTS_CUT))
     return finding
 
 
@@ -429,8 +428,7 @@ def _by_rows(length: NoisyMetric) -> Finding | None:
 def _by_limit(evidence: Evidence, length: NoisyMetric) -> Finding | None:
     """Judge by a mean length that stands at a certain limit."""
     limit = limit_of(evidence)
-    onset = None if limit is None else since_when(length.value_T > _AT_LIMIT * limit)
-    if limit is None or onset is None:
+    if limit is None or (onset := since_when(length.value_T > _AT_LIMIT * limit)) is None:
         return None
     step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
     since = "" if step is None else f" from step {step:,} on"
@@ -499,8 +497,7 @@ def repeats(text: str) -> bool:
 def truncated(evidence: Evidence) -> Finding:
     """Look for answers that were cut off and earned more than those that ended."""
     graded = evidence.graded
-    cut = None if graded is None else _cut(evidence, graded)
-    if graded is None or cut is None:
+    if graded is None or (cut := _cut(evidence, graded)) is None:
         return not_logged(
             "The log does not say which completions were truncated and what each of them earned.",
             LOG_ENDS,

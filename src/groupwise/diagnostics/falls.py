@@ -248,7 +248,7 @@ def level_of(signal: NoisyMetric) -> tuple[NoisyMetric, DataOrder | None]:
     if order is None:
         return signal, None
     value = signal.value_T - order.profile_P[np.arange(len(signal)) % order.period]
-    if signal.bounds is not None:
+    if signal.bounds:
         value = np.clip(value, *signal.bounds)
     return signal_of(signal.column, signal.step_T, value, bounds=signal.bounds), order
 
@@ -412,8 +412,7 @@ def column_change(evidence: Evidence, name: str, signal: NoisyMetric) -> LevelCh
     and its last sixth.
     """
     early, late = sixths(signal)
-    rest = change_between(signal, early, late, (0, -1))
-    return level_changes(evidence).get(name, rest)
+    return level_changes(evidence).get(name, change_between(signal, early, late, (0, -1)))
 
 
 def end_rows(rows: int) -> int:
@@ -429,8 +428,7 @@ def end_levels(signal: NoisyMetric) -> Ends:
 
 def sixths(signal: NoisyMetric) -> tuple[slice, slice]:
     """Return the first and the last sixth of the rows, four rows at least."""
-    few = max(4, len(signal) // 6)
-    return both_ends(signal, few)
+    return both_ends(signal, max(4, len(signal) // 6))
 
 
 def change_of_fall(level: NoisyMetric, fall: Fall) -> LevelChange:
@@ -461,7 +459,7 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
         return ()
     signs = signs_about(evidence, change.first, end=change.last)
     if fall and fall.lasts:
-        onset = int(reward_level(evidence)[0].step_T[fall.row])
+        onset = reward_level(evidence)[0].step_at(fall.row)
         signs = (*signs_about(evidence, onset), *signs)
     return tuple(sorted(signs, key=lambda sign: sign.step))
 
@@ -560,8 +558,7 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     value = signal.value_T
     same = np.abs(value - value[-1]) <= 1e-9 * max(1.0, float(np.abs(value).max()))
     row = row_after(~same)
-    earlier = same[:row]
-    usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
+    usual = max(0.1, 2 * float((same[:row].sum() + 1) / (row + 2)))
     # A number that stood there in a quarter of the rows before is nothing new.
     if (
         usual > 0.5
@@ -701,8 +698,7 @@ def _for_slope(signal: NoisyMetric, row: int) -> float:
     be told.
     """
     reach = min(max(8, len(signal) // 4), _WINDOW)
-    value = signal.value_T[max(0, row - reach) : row + reach]
-    first_E, last_E, explained_E = _ramps(value)
+    first_E, last_E, explained_E = _ramps(signal.value_T[max(0, row - reach) : row + reach])
     slope_E = last_E - first_E >= _SLOPE
     if not slope_E.any() or signal.scatter <= 0:
         return 0.0
@@ -809,8 +805,7 @@ def held_out_at(
     held_change = held.change(before, after)
     if held_change.low > change / 2:
         # What is down already can drop no further.
-        stays = held.level(before) - floor_of(held) > -change / 2
-        return Fact.HELD_OUT_STAYED if stays else None
+        return Fact.HELD_OUT_STAYED if held.level(before) - floor_of(held) > -change / 2 else None
     return Fact.HELD_OUT_DROPPED if held_change.high < 0 else None
 
 

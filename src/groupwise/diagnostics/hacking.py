@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.arrays import Float, Whole, moving_mean
+from groupwise.arrays import Float, Whole, moving_mean, row_after
 from groupwise.diagnostics import verifier
 from groupwise.diagnostics.falls import (
     DECLINED,
@@ -35,6 +35,7 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.learning import progress_of
+from groupwise.diagnostics.numerics import finite
 from groupwise.diagnostics.signals import (
     FALSE_ALARM,
     FALSE_WARNING,
@@ -58,6 +59,7 @@ from groupwise.diagnostics.verifier import (
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
+from groupwise.record.run import cut
 from groupwise.wording import clean, number, ranged, short
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
@@ -90,8 +92,11 @@ NOTHING = 0.1
 
 def reward_hacking(evidence: Evidence) -> Finding:
     """Look for a training reward that rises without the held-out one, and for reward functions
-    that part.
+    that part; what comes after the numbers of the update ended is none of the policy's.
     """
+    stopped = finite(evidence)
+    if stopped.step and stopped.status is Status.CRITICAL:
+        evidence = replace(evidence, record=cut(evidence.record, stopped.step - 1))
     reward, functions = together(evidence)
     if reward is None:
         return not_logged(evidence.no_reward, LOG_REWARD)
@@ -126,9 +131,8 @@ def reward_hacking(evidence: Evidence) -> Finding:
             if held_out
             else LOG,
         )
-    coupling = coupling_of(pair, *pair.ends)
     moved = "The training reward has not changed by more than four standard errors"
-    if coupling:
+    if coupling := coupling_of(pair, *pair.ends):
         moved = f"The {pair.grader} gained {number(coupling.value)} times what training did"
     return no_sign(f"{moved} ({pair.name}).")
 
@@ -522,17 +526,16 @@ def _slow(pair: Pair, parting: Parting) -> bool:
 
 def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     """Note a training reward that goes on rising after the held-out one has stopped, which keeps
-    most of what it gained.
+    most of what it gained: behind the last gain that noise does not explain.
     """
-    few, step = few_of(pair), int(pair.step_M[row])
-    before, best, last = (
-        float(part.mean())
-        for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:])
-    )
+    (few, levels), last = _levels(pair), float(pair.held_M[pair.ends[1]].mean())
+    gained = last - np.maximum.accumulate(levels) > _GAINED * pair.gain_held_out(*pair.ends)[1]
+    row = max(row, row_after(gained))
+    best, step = float(pair.held_M[row : row + few].mean()), int(pair.step_M[row])
     message = (
         f"Since step {step:,} the training reward rises while "
         f"the {pair.name}{',' * (',' in pair.name)} is flat: "
-        f"{arrow(before, best, last)}. This is what overfitting looks like."
+        f"{arrow(best, last)}. This is what overfitting looks like."
     )
     return Finding(Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
 
@@ -682,12 +685,11 @@ def _apart(
     """Report what is trained on beside a column that falls, or that stays at nothing, with the
     levels of both.
     """
-    fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
+    fell = other.step_at(int(np.argmax(np.cumsum(other.value_T - other.value_T.mean()))))
     step = parting_of(_of_signals(total, other, names[1])).apart if nothing else fell
-    shown = zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     signs = tuple(
         _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
-        for signal, change in shown
+        for signal, change in zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     )
     why = "one gains while the other loses"
     if nothing:
@@ -809,11 +811,8 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 f"{clean(name, longest=40)}, which has no weight in the total",
                 same=True,
             )
-            pairs.append(
-                None
-                if pair is None
-                else replace(pair, judges=bool(WANTED.search(name)) or not wanted)
-            )
+            judges = bool(WANTED.search(name)) or not wanted
+            pairs.append(pair and replace(pair, judges=judges))
     total, falls = progress_of(evidence).change, level_changes(evidence)
     return [
         replace(
@@ -906,8 +905,7 @@ def _in_common(pair: Pair) -> Pair:
     if not _is_share(pair.held_M) or _is_share(pair.train_M):
         return pair
     few = few_of(pair)
-    levels = moving_mean(pair.held_M, few)
-    best = int(levels.argmax())
+    best = int(moving_mean(pair.held_M, few).argmax())
     held, error = pair.gain_held_out(slice(0, few), slice(best, best + few))
     train, noise = pair.gain_of_training(slice(0, few), slice(best, best + few))
     scale = (

@@ -218,8 +218,7 @@ def _degenerate(evidence: Evidence) -> Iterator[tuple[NoisyMetric, Float, Flags,
     if clipped and len(clipped) >= FEWEST_SWUNG:
         most = max(3 * median(clipped.value_T[: len(clipped) // 2]), 0.2)
         yield clipped, clipped.value_T, clipped.value_T > most, most, "share of clipped tokens", ""
-    moments = moments_of(evidence)
-    if moments:
+    if moments := moments_of(evidence):
         mean, second, signal = moments
         moment = second / np.maximum(mean**2, 1e-300)
         words = "second moment of the importance weights"
@@ -297,8 +296,7 @@ def collapse(evidence: Evidence) -> Finding:
     other = None if last and last[0][0] == "reward" else _shortened(evidence)
     if last and other is None:
         return _collapsed(evidence, *last[0])
-    other = other or _decline(evidence)
-    if other:
+    if other := other or _decline(evidence):
         return other
     # The last rows have made good half of a fall.
     back = next(
@@ -438,14 +436,13 @@ def _shortened(evidence: Evidence) -> Finding | None:
     words = f"length {arrow(*levels_of(before, float(value[onset]), end))}"
     dead = f"{percent(silent[-1])} of {'steps' if alike is None else 'groups'} give no gradient"
     message = f"{words} tokens since step {step:,}; {dead}"
-    sign = Sign("completion_length", step, before, end, words)
     return Finding(
         Status.CRITICAL,
         message,
         step,
         exactly(end / before),
         _TENTH,
-        signs=(sign,),
+        signs=(Sign("completion_length", step, before, end, words),),
         facts=(Fact.ANSWERS_SHRANK,),
     )
 
@@ -481,8 +478,7 @@ def restart(evidence: Evidence) -> Finding:
     """Look for a restart, and for what jumped at it."""
     restarts = sorted(_restarts(evidence))
     for restart in restarts:
-        jumps = tuple(_jumps(evidence, restart.step))
-        if jumps:
+        if jumps := tuple(_jumps(evidence, restart.step)):
             words = ", ".join(sign.words for sign in jumps[:3])
             message = f"{restart.said} at step {restart.step:,}, and these signals jumped: {words}."
             facts = (Fact.RESTART_JUMP,)

@@ -261,8 +261,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     others = (look.answers[check].signs for check in (instability.NAME, numerics.FINITE))
     signs = _earliest((*signs_of_fall(evidence), of_reward, *chain(*others)))
     slow = np.ptp(span_of_fall(level, fall.row)) >= _SLOW * len(level)
-    abrupt = not by_and_by(level, fall.row)
-    cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
+    cause = look.cause(Fact.FELL, signs, onset, abrupt=not by_and_by(level, fall.row), slow=slow)
     signs = _led(look, cause, signs)
     fell = "collapsed" if worst.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {own.where}"
@@ -358,10 +357,9 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         held_out = f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps"
         return f"{held_out}, {moved}{goes_on}"
     if progress.learning is Learning.LEARNING:
-        dips = progress.since is not None
         return (
             f"{moved} since step {progress.since:,}, which may be a dip"
-            if dips
+            if progress.since is not None
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
     if progress.learning is Learning.ROSE:

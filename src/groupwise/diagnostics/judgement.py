@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, Whole, median
+from groupwise.arrays import Flags, Float, Whole, median
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject
@@ -727,15 +727,25 @@ NO_CLOCK = "the duration is unknown: log step_time, or --column seconds=NAME"
 NO_GPUS = "the number of GPUs is unknown: give --gpus N with --price"
 
 
+def trains(record: RunRecord) -> Flags:
+    """Return which rows hold a finite value of anything but the clock and evaluations."""
+    names = record.metrics()
+    trained = [name for name in names if not name.lower().startswith(("eval", "val"))]
+    columns = [np.full(len(record.steps), np.nan), *map(record.values, trained or names)]
+    return np.asarray(np.isfinite(columns).any(axis=0))
+
+
 def cost_since(record: RunRecord, step: int | None) -> Cost | None:
     """Return what was spent from a step on, its own included, or by the whole run; None where
-    there are no rows.
+    no row trains.
     """
-    steps = record.steps["step"]
-    if not len(steps):
+    record = replace(record, steps=record.steps.filter(trains(record)))
+    if not len(record.steps):
         return None
-    first, last, stride = _span(steps)
+    first, last, stride = _span(record.steps["step"])
     step = first if step is None else step
+    if step > last:
+        return None
     tokens, seconds = (_spent(record, name, step) for name in ("tokens", "seconds"))
     return _cost(record, last - step + stride, tokens, seconds, of_steps=last - first + stride)
 
@@ -748,13 +758,8 @@ def cost_to_come(record: RunRecord) -> Cost | None:
     if planned is None or not len(steps) or int(steps[-1]) >= planned:
         return None
     left = planned - int(steps[-1])
-    tokens, seconds = (_pace(record, name) for name in ("tokens", "seconds"))
-    return _cost(
-        record,
-        left,
-        None if tokens is None else tokens * left,
-        None if seconds is None else seconds * left,
-    )
+    tokens, seconds = (_ahead(record, name, left) for name in ("tokens", "seconds"))
+    return _cost(record, left, tokens, seconds)
 
 
 def _span(steps: pl.Series) -> tuple[int, int, int]:
@@ -784,14 +789,14 @@ def _cost(
 
 def _spent(record: RunRecord, name: str, step: int) -> float | None:
     """Return by how much a clock went on from a step; it is read as its step ends: the time of a
-    row began with the row before.
+    row began with the row before, and a row of nothing lacks its own.
 
     That of the first row is the clock's own value, the start of the run included; it is a usual
     row's where the clock is far ahead, as one that began before the log.
     """
     at_step, clock = _finite_rows(record, name)
     row = int(np.searchsorted(at_step, step))
-    if len(clock) < 2 or row == len(clock):
+    if len(clock) < 2 or row == len(clock) or not np.diff(clock[max(row - 1, 0) :]).all():
         return None
     if row:
         return float(clock[-1] - clock[row - 1])
@@ -801,10 +806,10 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
     return float(clock[-1]) - own + (own if step <= first and own <= _FAR * usual else usual)
 
 
-def _pace(record: RunRecord, name: str) -> float | None:
-    """Return what a clock gained a step over the newer half of the rows."""
+def _ahead(record: RunRecord, name: str, left: int) -> float | None:
+    """Return what a clock gains in so many steps, as over the newer half of the rows."""
     at_step, clock = (column[-max(2, len(column) // 2) :] for column in _finite_rows(record, name))
-    return None if len(clock) < 2 else float(clock[-1] - clock[0]) / float(at_step[-1] - at_step[0])
+    return None if len(clock) < 2 else left * float(np.ptp(clock) / np.ptp(at_step))
 
 
 def _finite_rows(record: RunRecord, name: str) -> tuple[Whole, Float]:

@@ -119,34 +119,32 @@ def progress_of(evidence: Evidence) -> Progress:
     reward = evidence.reward
     if reward is None:
         return Progress(Learning.UNKNOWN, math.nan, math.nan, None, None, 0)
-    steps = int(reward.step_T[-1] - reward.step_T[0])
+    steps = int(np.ptp(reward.step_T))
     if len(reward) < FEWEST_ROWS or reward.span == 0:
         ends = float(reward.value_T[0]), float(reward.value_T[-1])
         return Progress(Learning.UNKNOWN, *ends, None, None, steps, reward.step_at(-1))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
-    change = level_changes(evidence).get("reward")
-    if change:
+    if change := level_changes(evidence).get("reward"):
         return Progress(Learning.FALLING, *change.ends, None, change.first, steps, change.since)
     return _not_fallen(evidence, level) if fall is None else _recovered(level, fall)
 
 
 def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     """The progress of a reward that did not fall, or came back from a dip."""
-    quarter = max(len(level) // 4, 2)
-    early, late = both_ends(level, quarter)
+    early, late = both_ends(level, max(len(level) // 4, 2))
     gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
-    drop = _drop(evidence, level)
+    drop, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
+    drop = lost.begin if drop is None and lost else drop
     if standing is Learning.FALLING:
         drop = level.at(since or 0)
     if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
-        state = Learning.FALLING if evidence.ended else Learning.LEARNING
         return _between(
             level,
             (slice(max(0, drop - few), drop), slice(drop, None)),
-            state,
+            Learning.FALLING if evidence.ended else Learning.LEARNING,
             gain,
             level.step_at(drop),
         )
@@ -222,12 +220,6 @@ def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
         return None
     return row, float(means[row]) + floor
-
-
-def _drop(evidence: Evidence, level: NoisyMetric) -> int | None:
-    """The row since which the last rows stand clearly lower, for too short a time to be a fall."""
-    row, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
-    return lost.begin if row is None and lost else row
 
 
 def _late_drop(evidence: Evidence, level: NoisyMetric) -> int | None:

@@ -37,6 +37,7 @@ from groupwise.diagnostics.judgement import (
     exactly,
     no_sign,
     not_logged,
+    trains,
 )
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import (
@@ -50,6 +51,7 @@ from groupwise.diagnostics.signals import (
     lasting,
     led_to,
     moved,
+    once,
     rank_correlations,
     since_when,
 )
@@ -132,6 +134,7 @@ def _reward_since(evidence: Evidence, step: int, *, near: int = 20) -> float:
     return reward.score(slice(max(0, row - near), row), slice(max(row, len(reward) - 20), None))
 
 
+@once
 def finite(evidence: Evidence) -> Finding:
     """Look for the first column that is not finite."""
     broken = sorted(
@@ -273,13 +276,9 @@ def _alive(evidence: Evidence) -> tuple[Flags, Flags]:
     """Rows that hold a finite value of anything but the clock and evaluations, and those that
     hold none at all.
     """
-    every = evidence.record.metrics()
-    trained = [name for name in every if not name.lower().startswith(("eval", "val"))]
-    there, some = (
-        np.any([np.isfinite(evidence.record.values(name)) for name in names], axis=0)
-        for names in (trained or every, every)
-    )
-    return there, ~some
+    record = evidence.record
+    some = np.any([np.isfinite(record.values(name)) for name in record.metrics()], axis=0)
+    return trains(record), ~some
 
 
 def _written(evidence: Evidence, column: str, last: int) -> bool:
@@ -847,14 +846,12 @@ def _unmoved(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | No
         fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
     elif reward.resolution > kl.resolution == kl.high == 0 and rate:
         # Of a log that rounds it is written to more digits than others.
-        rows = count(len(kl), "row")
-        message, fact = f"{said}; {kl.name} is 0 in all {rows}", Fact.KL_ZERO
+        message, fact = f"{said}; {kl.name} is 0 in all {count(len(kl), 'row')}", Fact.KL_ZERO
     else:
         return None
     if fact is not Fact.POLICY_UNMOVED and not evidence.rewards_differ:
         return None
-    value = exactly(farthest)
-    return Finding(Status.WARNING, message, None, value, NO_FARTHER, facts=(fact,))
+    return Finding(Status.WARNING, message, None, exactly(farthest), NO_FARTHER, facts=(fact,))
 
 
 def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
@@ -871,10 +868,9 @@ def _held_by_kl(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding |
     weight = evidence.setting("kl_weight")
     if reward.bounds is None or not weight or weight < HEAVY * np.ptp(reward.bounds):
         return None
-    most = math.exp(np.ptp(reward.bounds) / weight)
     message = (
         f"{said}; under a KL of weight {weight:g} the best policy multiplies the odds of a reward "
-        f"by {short(most)}"
+        f"by {short(math.exp(np.ptp(reward.bounds) / weight))}"
     )
     return Finding(Status.WARNING, message, facts=(Fact.KL_HOLDS,))
 
@@ -967,10 +963,9 @@ def divergence(evidence: Evidence) -> Finding:
         late > BEYOND_CHANCE and not rose_since(evidence, far)
     )
     grew = "is" if before is None else f"grew from {short(before)} to"
-    top = float(kl.value_T[row:].max())
     message = (
         f"The KL to the reference {grew} {short(late)} nats from step {step:,} on, with "
-        f"a maximum of {short(top)}."
+        f"a maximum of {short(float(kl.value_T[row:].max()))}."
     )
     sign = Sign("kl", step, before, late, f"KL {led_to(before, late)}")
     return by_sign(Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE)

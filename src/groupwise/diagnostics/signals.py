@@ -568,21 +568,23 @@ class Evidence:
         """Actions that would change nothing, as the tables write them: what they limit stayed
         within the limit, or is set so.
         """
-        clips = not _UNCLIPPED.search(str(self.setting("loss")))
-        rows = table_rows("diagnostics/needless.tsv")
         within = [
             row["action"]
-            for row in rows
-            if float(row["above"]) < self._most(row["quantity"]) <= float(row["most"])
+            for row in table_rows("diagnostics/needless.tsv")
+            if self._most(row["quantity"]) <= float(row["most"])
         ]
-        once = self.setting("refresh_interval") == 1
-        return ["mask"] * self.never_cut + ["clip"] * clips + ["updates =1"] * once + within
+        return [
+            *["mask"] * self.never_cut,
+            *["clip"] * (not _UNCLIPPED.search(str(self.setting("loss")))),
+            *["updates =1"] * (self.setting("refresh_interval") == 1),
+            *within,
+        ]
 
     def _most(self, name: str) -> float:
         """The largest that a quantity may have been: anything where its last row is no number."""
         names = self._spellings.get(name, ())
-        ends = [self.record.values(column)[-1] for column in names]
         most = [column.high + column.resolution for column in map(self._column, names) if column]
+        ends = [self.record.values(column)[-1] for column in names]
         return max(most, default=math.inf) if np.isfinite(ends).all() else math.inf
 
     @cached_property
@@ -727,11 +729,8 @@ def thirds_since(signal: NoisyMetric, row: int) -> tuple[slice, slice]:
 
 def gained_since(evidence: Evidence, step: int | None) -> bool:
     """Return whether the reward has gained since a step, beyond its noise."""
-    return (
-        evidence.reward is not None
-        and evidence.reward.score(*thirds_since(evidence.reward, evidence.reward.at(step or 0)))
-        > _GAIN
-    )
+    reward = evidence.reward
+    return reward is not None and reward.score(*thirds_since(reward, reward.at(step or 0))) > _GAIN
 
 
 def stands_since(evidence: Evidence, step: int | None) -> bool:
@@ -916,10 +915,8 @@ def lasting(
     given, in half of the last rows too.
     """
     change = alarm(log_factor_T, rate=rate)
-    if change is None or not change.lasts:
-        return None
-    over = event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
-    return None if over else change.onset
+    gone = event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
+    return None if change is None or not change.lasts or gone else change.onset
 
 
 def since_when(
@@ -937,9 +934,8 @@ def evidence_start(log_factor_T: Float) -> int:
     """Return the row from which the evidence up to the last row is largest: the
     maximum-likelihood onset.
     """
-    backwards = np.cumsum(log_factor_T[::-1])
     # Of several the last: rows on which nothing was bet are no part of it.
-    return len(log_factor_T) - 1 - int(np.argmax(backwards))
+    return len(log_factor_T) - 1 - int(np.argmax(np.cumsum(log_factor_T[::-1])))
 
 
 def rare_event_factors(event_T: Flags, usual: float) -> Float:

@@ -93,6 +93,7 @@ PINNED, BELOW = 0.01, 0.05
 # One that stands there from the first row on does in nine rows of ten.
 NEARLY_ALL = 0.9
 _TIMES = (
+    r"(?!.*[/_](n|num|number)_[^/]*$|.*(?<!per_)(length|len|token|count)s?(/(mean|max|min))?$)"
     r"(.*[/_])?(time|timings?|duration|latency|seconds)(_s)?[/_](?!stamp).*"
     r"|.*[/_](time|duration|latency|s|secs?|seconds)(/(mean|max))?"
 )
@@ -219,8 +220,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     if not shares and kept:  # what is masked may have failed
         about, fact = f"{kept.name} falls", Fact.FAILURES_MASKED
         shares = [replace(kept, column="left out", value_T=1 - kept.value_T / kept.high)]
-    least = (0.0, MORE_FAILED)
-    pairs = [(failing(share, about, least, fact), share) for share in shares]
+    pairs = [(failing(share, about, (0.0, MORE_FAILED), fact), share) for share in shares]
     worst, share = next((pair for pair in pairs if pair[0].facts), (None, None))
     shown, words = (None, "") if share is None else _of_masked(evidence, share, kept)
     if not pairs or (fact is Fact.FAILURES_MASKED and shown is not Fact.MASKED_COUNTED):
@@ -310,8 +310,7 @@ def _pinned(signal: NoisyMetric) -> int | None:
     """The row since which a column stands at a ceiling that it had been far below."""
     value = signal.value_T
     level = median(value[-len(value) // 4 :])
-    near = abs(value - level) <= PINNED * level
-    row = since_the_first(signal, near)
+    row = since_the_first(signal, abs(value - level) <= PINNED * level)
     if row is None or signal.resolution > PINNED * level:
         return None
     usual = median(value[:row])
@@ -333,10 +332,9 @@ def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[NoisyMetr
     share = evidence.quantity(quantity)
     functions = {signal.column for _, signal in evidence.named("reward/")}
     named = (signal for signal in evidence.matching(pattern) if signal.column not in functions)
-    signals = [share] if share else named
     return [
         signal
-        for signal in signals
+        for signal in ([share] if share else named)
         if len(signal) >= FEWEST_ROWS and signal.low >= 0 and signal.high <= 1
     ]
 
@@ -379,15 +377,15 @@ def tool_use(evidence: Evidence) -> Finding:
     if row is None:
         late = end_levels(calls)[1]
         return no_sign(f"No sign of a problem: {name} end at {short(late)} per {each}.")
+    late, step = calls.level_from(row), calls.step_at(row)
     # It was on its way from where it passed the middle of both levels.
-    late = calls.level_from(row)
-    step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
+    first = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
     words = f"{name} {arrow(early, late)} per {each}"
     message = f"The policy has nearly stopped calling tools since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
         return Finding(Status.INFO, message, step)  # it needs them no more
-    sign = Sign("tool_calls", step, early, late, words)
-    return by_sign(Status.WARNING, message, sign, limit, Fact.TOOLS_STOPPED)
+    sign = Sign("tool_calls", first, early, late, words)
+    return replace(by_sign(Status.WARNING, message, sign, limit, Fact.TOOLS_STOPPED), step=step)
 
 
 LOG = "the mean of each reward function (TRL: rewards/NAME/mean)"
@@ -425,12 +423,8 @@ def reward_functions(evidence: Evidence) -> Finding:
     if len(functions) < 2:
         return no_sign("Fewer than two reward functions have ten rows or more.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
-    against = _against_each_other(
-        evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
-    )
-    if against:
-        return against
-    return _earning(functions)
+    paid = {name: signal for name, signal in functions.items() if name not in unpaid}
+    return _against_each_other(evidence, paid) or _earning(functions)
 
 
 def _earning(functions: dict[str, NoisyMetric]) -> Finding:
@@ -468,8 +462,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, NoisyMetric]) -
     is missing, the reward is.
     """
     reward = evidence.reward
-    few = 0 if reward is None else len(reward) // 4
-    if reward is None or few < _FEW:
+    if reward is None or (few := len(reward) // 4) < _FEW:
         return None
     early, late = both_ends(reward, few)
     change = {
@@ -504,7 +497,7 @@ def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> F
     signal, other = functions[form], functions[purpose]
     early, late, name = signal.level_until(_FEW), _late(signal), clean(form, longest=40)
     reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
-    step = int(signal.step_T[int(np.argmax(reached))])
+    step = signal.step_at(int(reached.argmax()))
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
     rows = count(len(other), "row")
     rest = f"{clean(purpose, longest=40)} is {short(_late(other))} at the end of {rows}"
@@ -521,8 +514,7 @@ def _late(signal: NoisyMetric) -> float:
 
 def _top(signal: NoisyMetric) -> float:
     """The most that a function can have earned: 1 where it stays within 0 and 1."""
-    most = signal.high
-    return 1.0 if 0 <= most <= 1 and signal.low >= 0 else most
+    return 1.0 if 0 <= signal.low <= signal.high <= 1 else signal.high
 
 
 def earns_nothing(signal: NoisyMetric, scale: float | None = None) -> bool:
@@ -580,8 +572,7 @@ def weights_of(evidence: Evidence) -> Mapping[str, float]:
     design = np.column_stack([f.value_T for f in functions.values()])
     moving = np.ptp(design, axis=0) > 0
     weight = np.zeros(len(functions))
-    solution, *_ = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)
-    weight[moving] = solution
+    weight[moving] = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)[0]
     left = reward.value_T - design @ weight
     scale = float(np.abs(reward.value_T).max()) or 1.0
     if np.abs(left).max() > 5e-3 * scale:
@@ -693,18 +684,12 @@ def broken_verifier(evidence: Evidence) -> Finding:
         )
     if evidence.relative:
         return not_logged(evidence.relative, LOG_RELATIVE)
-    nothing = _nothing(evidence, reward)
-    if nothing:
-        return nothing
-    for name, signal in [("reward", reward), *evidence.functions.items()]:
-        finding = _stuck(name, signal, evidence)
-        if finding:
-            return finding
-    for search in (_logged_failures, _broken_ties, _drop, _outages):
-        finding = search(evidence)
-        if finding:
-            return finding
-    return no_sign("No sign of a problem: no jump of the reward points to a verifier.")
+    signals = [("reward", reward), *evidence.functions.items()]
+    stuck = (_stuck(name, signal, evidence) for name, signal in signals)
+    others = (search(evidence) for search in (_logged_failures, _broken_ties, _drop, _outages))
+    shown = _nothing(evidence, reward) or next(filter(None, stuck), None)
+    calm = "No sign of a problem: no jump of the reward points to a verifier."
+    return shown or next(filter(None, others), no_sign(calm))
 
 
 def _nothing(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
@@ -766,8 +751,7 @@ def _at_once(
 ) -> Finding:
     """Report one number that came at once."""
     fell, step = tail.before - tail.value, signal.step_at(tail.row)
-    number = len(signal) - tail.row
-    now, rows = signal.written(tail.value), count(number, "row")
+    now, rows = signal.written(tail.value), count(len(signal) - tail.row, "row")
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
     message = f"{clean(name, longest=60)} {short(before)} → {now} from step {step:,} on ({rows})"
@@ -788,7 +772,7 @@ def _frozen(signal: NoisyMetric, tail: Constant) -> bool:
     """
     before = signal.value_T[max(0, tail.row - _MANY_ZEROS) : tail.row]
     among = min(int((before > tail.value).sum()), int((before < tail.value).sum())) >= 2
-    if signal.bounds is not None:
+    if signal.bounds:
         low, high = signal.bounds
         near = abs(tail.value - before.mean()) < 3 * np.diff(before).std() / 2**0.5
         among |= 0.02 < (tail.value - low) / (high - low) < 0.98 and bool(near)
@@ -863,11 +847,9 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
         .drop_nulls()
         .to_numpy()
     )
-    span = float(graded["reward"].quantile(0.99) or 0.0) - float(
-        graded["reward"].quantile(0.01) or 0.0
-    )
-    if spread.size < 20 or span <= 0:
+    if spread.size < 20:
         return None
+    span = float(np.ptp(np.quantile(graded["reward"], (0.01, 0.99), method="nearest")))
     # A thousandth of the range is no difference that a verifier means; equal rewards leave rounding
     # of 1e-9 of it.
     hair = (spread > 1e-7 * span) & (spread < 1e-3 * span)
@@ -1005,10 +987,8 @@ def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     """Hold both explanations against the share of groups without a success."""
     wrong, none = (float((grade_N == 0).mean()) for grade_N in (before, after))
     whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
-    error = float(
-        np.sqrt(
-            max(none * (1 - none), 0.01) / after.size + max(wrong * (1 - wrong), 0.01) / before.size
-        )
+    error = math.sqrt(
+        max(none * (1 - none), 0.01) / after.size + max(wrong * (1 - wrong), 0.01) / before.size
     )
     if abs(whole - scattered) < _CLEARLY * error:
         return None

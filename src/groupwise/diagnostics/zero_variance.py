@@ -300,7 +300,7 @@ def _share_right(reward: NoisyMetric) -> Float:
     """Where each row stands between the ends of its range: the share of right answers where
     there are but two grades.
     """
-    assert reward.bounds is not None
+    assert reward.bounds
     low, high = reward.bounds
     return (reward.value_T - low) / (high - low)
 
@@ -525,7 +525,8 @@ def _calm(evidence: Evidence, equal: NoisyMetric) -> Finding:
     chances = expected.value_T[expected.step_T >= equal.step_at(row)] if expected.known else ()
     if len(chances):
         excess = f"; {percent(float(np.nanmean(chances)))} are expected ({expected.source})"
-    return Finding(Status.NONE, f"{_alike(equal, row)}{excess}.", None, late)
+    status = Status.INFO if late.value > _MOSTLY_DEAD else Status.NONE
+    return Finding(status, f"{_alike(equal, row)}{excess}.", None, late, _MOSTLY_DEAD)
 
 
 # A value this near to the end of the range that was seen is that end.
@@ -631,11 +632,12 @@ def _same(evidence: Evidence, kind: str) -> tuple[NoisyMetric, NoisyMetric] | No
     which tells nothing.
     """
     for parts in _STATISTICS:
-        pairs = [
-            (evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}"))
+        logged_pairs = [
+            (first, other)
             for part in parts
+            if (first := evidence.quantity(f"advantage{part}"))
+            and (other := evidence.quantity(f"{kind}{part}"))
         ]
-        logged_pairs = [(first, other) for first, other in pairs if first and other]
         moves = any(len(reward) >= FEWEST_ROWS and reward.span > 0 for _, reward in logged_pairs)
         if (
             len(logged_pairs) == len(parts)

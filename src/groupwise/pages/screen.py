@@ -275,8 +275,7 @@ def _brief(text: str, spell: Spell) -> str:
     kept = len(words)
     while words_in(words[:kept]) > _MOST_WORDS_A_LINE:
         kept -= 1
-    cut = [] if kept == len(words) else ["…"]
-    return spell(" ".join([*words[:kept], *cut]))
+    return spell(" ".join([*words[:kept], *["…"] * (kept < len(words))]))
 
 
 def _wrapped(head: str, text: str, spell: Spell, *, indent: int, lines: int) -> list[str]:
@@ -326,10 +325,9 @@ def _lacking(judgement: Judgement) -> list[Finding]:
 
 def _lacks(judgement: Judgement) -> str:
     """Return how many checks lack a signal, and how many could run; "" where none lacks one."""
-    lacking = len(_lacking(judgement))
-    ran = [check for check in judgement.checks if check.status is not Status.NOT_LOGGED]
-    said = f"{len(ran)} of {len(judgement.checks)} checks ran; a missing signal stops {lacking}"
-    return said if lacking else ""
+    lacking, every = len(_lacking(judgement)), [check.status for check in judgement.checks]
+    ran = f"{len(every) - every.count(Status.NOT_LOGGED)} of {len(every)} checks ran"
+    return f"{ran}; a missing signal stops {lacking}" if lacking else ""
 
 
 def _without_answer(judgement: Judgement) -> Iterable[str]:

@@ -720,7 +720,7 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: Notes) -> tuple[Fl
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
     restarts[position[falls]] = step[position[falls]]
     kept = usable & (step < np.minimum.accumulate(restarts[::-1])[::-1][1:])
-    restart = int(step[position[falls[-1]]])
+    restart = step[position[falls[-1]]]
     lost = int((usable & ~kept).sum())
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
@@ -729,10 +729,8 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: Notes) -> tuple[Fl
             f"{count(lost, 'row before it is', 'rows before it are')} left out"
         )
         return kept, len(falls) + 1
-    times, back = (
-        count(len(falls), "time"),
-        ", ".join(str(int(step[place])) for place in position[falls[:20]]),
-    )
+    times = count(len(falls), "time")
+    back = ", ".join(map(str, step[position[falls[:20]]]))
     notes.append(
         f"the run was restarted {times} (the step drops back to {back}): "
         f"{count(lost, 'row was', 'rows were')} replaced by later ones"
@@ -777,6 +775,7 @@ def _reduced(
             filled[at] = high
         elif differs.sum() >= _AVERAGED_SHARE * len(at) or several >= 0.9 * len(at):
             filled[at] = mean
+            filled[place[rows][here & ~good]] = np.nan  # a written NaN is part of the mean
             if differs.any():
                 averaged[name] = int(rows_of.max())
         else:
@@ -868,15 +867,16 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Fl
     if not best:
         return calls, own, ""
     step = store.dense(best)
-    both = np.isfinite(step) & np.isfinite(own)
+    there = np.isfinite(step)
+    both = there & np.isfinite(own)
     if (
         both.sum() > 1 and (step[both] == own[both]).all()
     ):  # as where the trainer gives W&B its own step
-        return best, np.where(np.isfinite(step), step, own), ""
+        return best, np.where(there, step, own), ""
     # What is timed within a step is logged before it: a missing step is that of the next row that
     # has one.
     carried = (
-        pl.Series(np.where(np.isfinite(step), step, np.nan))
+        pl.Series(np.where(there, step, np.nan))
         .fill_nan(None)
         .fill_null(strategy="backward")
         .to_numpy()
@@ -948,9 +948,8 @@ def holding(store: RowStore, names: Sequence[str]) -> Flags:
     return holds
 
 
-def _first(store: RowStore, keys: Sequence[str], otherwise: Float) -> Float:
-    """Return the first of the keys that each row has, else another number."""
-    first = otherwise
+def _first(store: RowStore, keys: Sequence[str], first: Float) -> Float:
+    """Return the first of the keys that each row has, else the number that is given."""
     for key in reversed(keys):
         values = store.dense(key)
         first = np.where(np.isfinite(values), values, first)

@@ -89,7 +89,7 @@ def alike(*values: float, decimals: int | None = None) -> tuple[str, ...]:
     return tuple(
         # nought has no sign
         f"{round(value, places) + 0.0:,.{places}f}".replace("-", "−")
-        if math.isfinite(value)
+        if math.isfinite(value) and (places or abs(value) >= 1)
         else number(value)
         for value in values
     )

@@ -206,10 +206,10 @@ def law_with(name: str, aicc: float) -> SimpleNamespace:
     [
         ([], ""),
         ([("logistic", 2.1)], ""),
-        ([("logistic", 1.9)], "logistic curve fits as well (AICc within 2)"),
+        ([("logistic", 1.9)], "the data do not tell this law from logistic curve"),
         (
             [("logistic", 1.9), ("power_law", -1.0), ("oscillator", 5.0)],
-            "logistic curve, power law fit as well (AICc within 2)",
+            "the data do not tell this law from logistic curve or power law",
         ),
     ],
 )

@@ -360,7 +360,7 @@ def plan_of_rewards(
         elif record.config.without_groups:
             raise InsufficientDataError(
                 f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
-                f"which has no groups ({loss.source}): plan a GRPO run, or give --set group_size=G"
+                f"which has no groups ({loss.source}): plan a GRPO run"
             )
     return RunPlan(
         batch_in_use(record),

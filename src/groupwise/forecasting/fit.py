@@ -267,8 +267,7 @@ def _notes(observations: Observations, fits: Sequence[LawFit]) -> Iterator[str]:
         yield f"the intervals are wider because neighbouring residuals correlate{hidden}"
     rivals = [law_name(fit.law.name) for fit in fits[1:] if fit.aicc - best.aicc < NO_EVIDENCE]
     if rivals:
-        verb = "fits" if len(rivals) == 1 else "fit"
-        yield f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})"
+        yield f"the data do not tell this law from {' or '.join(rivals)}"
 
 
 def _running_mean(observations: Observations) -> Float:

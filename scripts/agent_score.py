@@ -194,7 +194,7 @@ TASKS = (
         "slow",
         f'{WHY}It learns slowly. What would you change? Answer with {{"change": "..."}}.',
         logs(run=("group_too_small", 1)),
-        {"change": r"(rais|larg|increas|more|bigger|higher).*(group|generations|rollouts)"},
+        {"change": r"(rais|larg|increas|more|bigger|higher|doubl).*(group|generations|rollouts)"},
         JUDGE,
         signed,
     ),

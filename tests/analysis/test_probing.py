@@ -147,7 +147,7 @@ LISTED = [
     "",
     (
         "regrade grades logged completions again with your reward function: 256 "
-        "completions, 3.0 s by the default estimate, it leaves 57 % of these causes on average."
+        "completions, 3.0 s by the default estimate; it leaves 57 % of these causes on average."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
     "  a broken verifier, if the grades changed more than the completions",

@@ -96,7 +96,7 @@ def _list(
         by = "at most, estimated from a first batch" if trial.timed else "by the default estimate"
         by = f"by {trial.steps} steps of this run" if trial.steps else by
         cost = (
-            f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, "
+            f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}; "
             f"it leaves {percent(2**-trial.bits)} of these causes on average"
         )
         # what trains knows its settings itself

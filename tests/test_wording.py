@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import each_case
 
 from groupwise.diagnostics.signals import arrow
-from groupwise.intervals import percent
+from groupwise.intervals import Interval, percent
 from groupwise.plain import plain, to_json
 from groupwise.wording import (
     alike,
@@ -22,6 +22,7 @@ from groupwise.wording import (
     duration,
     file_size,
     number,
+    ranged,
     short,
     shortest_paths,
     shown_argument,
@@ -209,3 +210,9 @@ def test_an_argument_keeps_its_option_and_loses_the_folders_of_others(
     argument: str, shown: str
 ) -> None:
     assert shown_argument(argument, []) == shown
+
+
+def test_an_end_below_one_keeps_its_digits_beside_a_far_end() -> None:
+    """Rounded to the digits of the distance, the lower end would lie above the value."""
+    assert ranged(Interval(0.756, 0.525, 97.9)) == "0.756 (0.525 to 98)"
+    assert ranged(Interval(3.0, 1.2, 97.9)) == "3 (1 to 98)"

@@ -569,6 +569,17 @@ def test_a_fall_begins_behind_the_last_row_that_is_as_high_as_before(
     assert level_changes(Evidence(log(reward=slow)))["reward"].first == 31
 
 
+def test_the_level_before_a_fall_counts_its_ordinary_low_rows_and_no_earlier_dip() -> None:
+    """One row in ten is .5 and the others 1; a dip of five rows is no part of the level."""
+    row = np.arange(120)
+    low = np.where(row % 10 == 4, 0.5, 1.0) + 0.002 * np.sin(row)
+    change = level_changes(Evidence(log(reward=np.where(row < 72, low, 0.05))))["reward"]
+    assert change.before == pytest.approx(0.95, abs=0.04)
+    dip = np.where((row >= 55) & (row < 60), 0.4, 0.9) + 0.01 * np.sin(17 * row)
+    change = level_changes(Evidence(log(reward=np.where(row < 72, dip, 0.05))))["reward"]
+    assert change.before == pytest.approx(0.9, abs=0.01)
+
+
 def test_an_onset_is_placed_within_its_block_or_before_it() -> None:
     """In blocks of five the sum above .5 is largest after row 49; row by row two rows together
     must be below.

@@ -66,6 +66,7 @@ def test_what_the_cause_goes_by_is_said_in_numbers_and_not_to_show_no_problem(
         ({}, {"clip_ratio": np.where(ROW == 40, 1e-4, 0.0)}, []),
         ({}, {"gradient_norm": 0.9}, ["clip_gradient =1"]),
         ({}, {"gradient_norm": np.where(ROW == 40, 1.5, 0.9)}, []),
+        ({}, {"gradient_norm": np.where(ROW < 90, 0.9, np.inf)}, []),
         ({"refresh_interval": 1}, {}, ["updates =1"]),
         ({"refresh_interval": 2}, {}, []),
     ],

@@ -481,10 +481,11 @@ def gained(fitted: Fitted, judged: Judgement) -> str:
     doubt = " That may be a gain or a loss." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     now = judged.now if fitted.metric == judged.metric else None
-    apart = now is not None and not here.mean_low <= now <= here.mean_high
-    why = f", not {short(now or 0)}, as it weighs earlier rows too" if apart else ""
+    apart = ""
+    if now is not None and not here.mean_low <= now <= here.mean_high:
+        apart = f", not {short(now)}, as it weighs earlier rows too"
     return (
-        f"The forecast starts from a mean of {short(here.mean)}{why}; another "
+        f"The forecast starts from a mean of {short(here.mean)}{apart}; another "
         f"{outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change it by "
         f"{sign}{value} ({low} to {high}).{doubt}"
     )

@@ -126,8 +126,9 @@ def beside_the_cause(judgement: Judgement) -> Words:
     """Return what is told but for the cause, which has its own line: that of a run without a
     warning stands beside the fact.
     """
+    parts = judgement.parts or (judgement.headline,)
     beside = 1 + (judgement.state is State.OK and bool(judgement.cause.names))
-    return (*(judgement.parts or (judgement.headline,))[:1], *judgement.parts[beside:])
+    return parts[0], *parts[beside:]
 
 
 def said_of(judgement: Judgement) -> list[tuple[str, str]]:

@@ -30,7 +30,7 @@ from groupwise.errors import (
     OverwriteError,
     UnreadableRunError,
 )
-from groupwise.files import beside, open_regular
+from groupwise.files import beside, open_regular, table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import Plain, Words, frozen
 from groupwise.record.journal import (
@@ -89,8 +89,7 @@ class Setting:
 
 
 UNKNOWN = Setting()
-# What trainers call a loss or an estimator that wants no groups.
-_WITHOUT_GROUPS = "ppo gae reinforce reinforce_plus_plus remax"
+_UNGROUPED = frozenset(row["loss"] for row in table_rows("record/ungrouped_losses.tsv"))
 # By which checks go, those first of which most make use.
 _JUDGED_BY = ("group_size", "max_completion_length", "prompts_per_step", "learning_rate", "loss")
 SettingRule = tuple[Callable[[Any], Any], str]
@@ -310,8 +309,11 @@ class RunConfig:
             >>> "group_size" in RunConfig().unknown()
             True
         """
-        names = [name for name in RULES if name != "group_size" or not self.without_groups]
-        return tuple(name for name in names if not getattr(self, name).known)
+        return tuple(
+            name
+            for name in RULES
+            if not (getattr(self, name).known or (name == "group_size" and self.without_groups))
+        )
 
     def value(self, name: str) -> Any | None:
         """Return the value of the setting `name`, or None where it is unknown.
@@ -329,13 +331,13 @@ class RunConfig:
 
     @property
     def without_groups(self) -> bool:
-        """Whether the loss wants no groups, as that of PPO.
+        """Whether the loss wants no groups, as that of PPO (`ungrouped_losses.tsv`).
 
         Example:
             >>> RunConfig().without_groups
             False
         """
-        return str(self.loss.value).lower() in _WITHOUT_GROUPS.split()
+        return str(self.loss.value).lower() in _UNGROUPED
 
 
 RULES: dict[str, SettingRule] = {

@@ -111,7 +111,7 @@ def groups_of(prompt_N: ArrayLike) -> Groups:
     # Most callers hand over whole groups in a row: one comparison then saves the sort of a million
     # labels.
     change = labels[1:] != labels[:-1]
-    sorted_already = bool((labels[1:] >= labels[:-1]).all())
+    sorted_already = (labels[1:] >= labels[:-1]).all()
     order = None
     if not sorted_already:
         order = np.argsort(labels, kind="stable")

@@ -24,7 +24,6 @@ from groupwise.comparison.compare import (
     contrast,
     difference,
     holm,
-    is_tested,
     minimum_detectable,
     missing,
     seed_noise,
@@ -216,21 +215,6 @@ def test_what_is_missing_is_said() -> None:
     assert (answer.status, answer.message, answer.runs) == ("unavailable", "no law holds", (0, 1))
     assert not answer.difference.bounded
     assert contrast("level", A, [], setup(A, B)).message == "a group has no values"
-
-
-def test_what_is_tested_gives_a_p_value() -> None:
-    for a, b in (
-        (A, B),
-        (A[:1], B[:1]),
-        (A, NEVER),
-        (NEVER, NEVER),
-        (A, []),
-        ([], B),
-        (A[:1], NEVER[:1]),
-    ):
-        assert is_tested(a, b, setup(a, b)) == math.isfinite(
-            contrast("speed", a, b, setup(a, b)).p_value
-        )
 
 
 def drawn(

@@ -57,8 +57,9 @@ def test_a_link_is_handed_on_without_what_opens_it(page: str, shown: str) -> Non
     assert "SECRET" not in shown
 
 
-def test_an_open_run_of_mlflow_is_tagged(mlflow: Any) -> None:
-    assert tell(FAILED, page="http://127.0.0.1:8750/SECRET/") == []
+def test_an_open_run_of_mlflow_is_tagged(mlflow: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(PAGE, "http://127.0.0.1:8750/SECRET/")
+    assert tell(FAILED) == []
     assert mlflow.tags == {
         f"groupwise.{name}": value
         for name, value in facts(FAILED, "http://127.0.0.1:8750/").items()
@@ -83,18 +84,13 @@ def test_no_run_is_begun_and_a_tracker_that_fails_is_a_sentence(
     says("integrations/sinks/1", note)
 
 
-def test_the_page_may_come_from_the_environment(
-    mlflow: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(PAGE, "http://127.0.0.1:8750/SECRET/")
-    tell(FAILED)
-    assert mlflow.tags["groupwise.page"] == "http://127.0.0.1:8750/"
-
-
 def test_what_a_judgement_does_not_say_is_no_tag() -> None:
     assert set(facts(gw.judge([0.5, 0.6]), "")) <= {"state", "headline", "cause", "do"}
 
 
 @pytest.mark.parametrize("page", ["http://host:PORT/", "http://[bad/"])
-def test_an_address_that_is_none_costs_the_alert_its_link_alone(page: str) -> None:
-    assert tell(FAILED, page=page) == []
+def test_an_address_that_is_none_costs_the_alert_its_link_alone(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PAGE, page)
+    assert tell(FAILED) == []

@@ -134,7 +134,7 @@ def rounded(values: ArrayLike) -> Ordinates:
     """Round to five digits of the largest value, so that data stay small; missing is None."""
     array = floats(values)
     finite = array[np.isfinite(array)]
-    largest = float(np.abs(finite).max()) if finite.size else 0.0
+    largest = np.abs(finite).max() if finite.size else 0.0
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
     small = 10.0 ** (2 - decimals)  # what has fewer than three digits then keeps three of its own
     return tuple(
@@ -216,14 +216,14 @@ def useful_range(*parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6) -
     must = must[np.isfinite(must)]
     if not must.size:
         return None
-    low, high = float(must.min()), float(must.max())
+    low, high = must.min(), must.max()
     span = (high - low) or abs(high) * 0.1 or 0.1
     rest = np.concatenate([floats(part).ravel() for part in parts]) if parts else must
     rest = rest[np.isfinite(rest)]
     if rest.size:
         low, high = (
-            max(min(low, float(rest.min())), low - reach * span),
-            min(max(high, float(rest.max())), high + reach * span),
+            max(min(low, rest.min()), low - reach * span),
+            min(max(high, rest.max()), high + reach * span),
         )
     pad = 0.04 * (high - low) if high > low else span
     return low - pad, high + pad

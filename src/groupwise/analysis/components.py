@@ -14,7 +14,6 @@ what they were computed from.
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -33,6 +32,7 @@ from groupwise.errors import (
     InvalidArgumentError,
     OverwriteError,
     UnreadableRunError,
+    one_sentence,
 )
 from groupwise.estimators.components import (
     LARGEST,
@@ -98,7 +98,7 @@ def sample_groups(
     if steps is not None:
         rows = rows.filter(pl.col("step").is_between(*steps))
     sizes = rows.group_by("step", "prompt_id").agg(
-        pl.len().alias("size"), pl.col("prompt").first(), pl.col("reward").var().alias("variance")
+        pl.col("prompt").first(), size=pl.len(), variance=pl.col("reward").var()
     )
     sizes = sizes.filter(pl.col("size") >= SMALLEST_GROUP).sort("step", "prompt_id")
     different = sizes["prompt"].n_unique()
@@ -108,12 +108,12 @@ def sample_groups(
             f"expected at least two different prompts with groups of at least {SMALLEST_GROUP} "
             f"rollouts that have texts and rewards, got {different}{where}: log more"
         )
-    middle = int(cast("int", rows["step"].max())) if centre is None else centre
+    middle = cast("int", rows["step"].max()) if centre is None else centre
     order = np.random.default_rng(seed).permutation(len(sizes))
     # A stable sort by distance from the checkpoint keeps the shuffled order within a step: a random
     # part of the last step taken.
     nearest = sizes.with_columns(
-        pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance")
+        pl.Series("order", order), distance=(pl.col("step") - middle).abs()
     ).sort("distance", "order")
     chosen = (
         nearest.unique("prompt", keep="first", maintain_order=True)
@@ -135,7 +135,7 @@ def sample_groups(
         )
         largest = record.with_completions(sized.top_k(_LONGEST_TEXTS, by="size"))
         longest = tuple(largest["completion"])
-    repeated, unseen = len(sizes) - different, float(above / (near_P.sum() or 1.0))
+    repeated, unseen = len(sizes) - different, above / (near_P.sum() or 1.0)
     note = (
         f"The {len(sizes):,} groups come from {count(different, 'different prompt')}. Each "
         f"prompt counts once, with the visit nearest to step {middle:,}, as only prompts are "
@@ -257,13 +257,8 @@ def save_components(
         "clusters": components.cluster_P,
         "provenance": provenance,
     }
-    try:
+    with one_sentence(f"to write {target}", "choose a folder that you can write"):
         target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise GroupwiseError(
-            f"expected to write {target}, got {error.strerror or error}: choose a folder that you "
-            "can write"
-        ) from None
     write_whole(target, to_json(content, indent=1), force=True)
     return target
 
@@ -314,34 +309,27 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
         file or directory: run groupwise ...
     """
     target = Path(path_text(path, "file of components"))
-    try:
+    expected, advice = f"components in {target}", "run groupwise components first"
+    with one_sentence(expected, advice, kind=UnreadableRunError):
         if target.stat().st_size > _LARGEST_FILE:
             raise UnreadableRunError(
-                f"expected components in {target}, got a file of more than "
-                f"{_LARGEST_FILE // 2**20} MB: make it again"
+                f"expected {expected}, got a file of more than {_LARGEST_FILE // 2**20} MB: make "
+                "it again"
             )
-        plain = parse_json(target.read_text(encoding="utf-8"))
-        if (
-            plain["format"] != FORMAT
-            or plain["version"] != VERSION
-            or plain["quantities"] != list(QUANTITIES)
-        ):
-            raise UnreadableRunError(
-                f"expected components of version {VERSION} in {target}, got another kind of file: "
-                "make it again"
-            )
-        return SavedComponents(_components(plain, level), dict(plain["provenance"]))
-    except OSError as error:
-        raise UnreadableRunError(
-            f"expected components in {target}, got {error.strerror or error}: run groupwise "
-            "components first"
-        ) from None
-    except UnreadableRunError:
-        raise
+        content = target.read_bytes()
+    try:
+        plain = parse_json(content.decode())
+        stated = (plain["format"], plain["version"], plain["quantities"])
+        if stated == (FORMAT, VERSION, [*QUANTITIES]):
+            return SavedComponents(_components(plain, level), dict(plain["provenance"]))
     except (KeyError, TypeError, ValueError, OverflowError):
         raise UnreadableRunError(
-            f"expected components in {target}, got a damaged file: run groupwise components again"
+            f"expected {expected}, got a damaged file: run groupwise components again"
         ) from None
+    raise UnreadableRunError(
+        f"expected components of version {VERSION} in {target}, got another kind of file: make it "
+        "again"
+    )
 
 
 def _components(plain: JsonView, level: float | None) -> Components:
@@ -379,10 +367,7 @@ def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool 
 
     Some may be missing where not all are to be `complete`.
     """
-    values = np.array(
-        [[math.nan if value is None else float(value) for value in row] for row in rows],
-        dtype=float,
-    )
+    values = np.array(rows, dtype=float)  # None becomes NaN
     if (
         values.shape != shape
         or (np.abs(values) > largest).any()
@@ -452,7 +437,7 @@ def measure_run(
         raise InvalidArgumentError(
             f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals"
         )
-    centre = step_of_checkpoint(how.model if how.adapter is None else how.adapter)
+    centre = step_of_checkpoint(how.adapter or how.model)
     sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
     options: ScoreOptions = {
         "aggregation": how.aggregation,
@@ -472,7 +457,7 @@ def measure_run(
         "run": record.name,
         "model": str(how.model),
         "adapter": how.adapter and str(how.adapter),
-        "steps": [int(cast("int", end)) for end in (step.min(), step.max())],
+        "steps": [step.min(), step.max()],
         "groups": estimates.prompts,
         "repeated_visits": sample.repeated,
         "seed": how.seed,
@@ -592,7 +577,7 @@ def _tokens(
     context = reader.context
     wrong = [] if context is None else np.flatnonzero(total > context).tolist()
     kept, overlong, notes = without_groups(rows.with_row_index("row"), wrong, context or 0)
-    full = int(kept["full"].sum())
+    full = kept["full"].sum()
     facts = {
         "completion_limit": limit,
         "limit_from": source,
@@ -622,7 +607,7 @@ def end_tokens(reader: PolicyTokenizer | LanguageModel, rows: pl.DataFrame) -> l
     """
     from groupwise.gradients.language_models import end_of
 
-    logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
+    logged = rows.get_column("end_token", default=[None] * len(rows))
     size = len(reader.tokenizer)
     own = [token if token is not None and 0 <= token < size else None for token in logged]
     untold = any(token is None and not full for full, token in zip(rows["full"], own, strict=True))
@@ -643,8 +628,8 @@ def _with_ends(
     rows = sample.rows
     setting = record.config.value("max_completion_length")
     limit = max(_lengths(reader, sample.longest)) if setting is None else int(setting)
-    if "ended" in rows.columns and rows["ended"].is_finite().fill_null(value=False).all():
-        return rows.with_columns((pl.col("ended") <= 0).alias("full")), limit, "the log"
+    if "ended" in rows and rows["ended"].is_finite().fill_null(value=False).all():
+        return rows.with_columns(full=pl.col("ended") <= 0), limit, "the log"
     long = np.array(_lengths(reader, rows["completion"].to_list())) >= limit
     source = _GUESSED if setting is None else "the settings"
     return rows.with_columns(pl.Series("full", long)), limit, source
@@ -690,7 +675,7 @@ class Spread:
         ended = itertools.count(1)
 
         def each(_outcome: ShardOutcome) -> None:
-            if progress is not None:
+            if progress:
                 progress(next(ended), len(shards))
 
         # all of a worker's GPUs, its one, or memory

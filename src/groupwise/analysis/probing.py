@@ -113,7 +113,7 @@ def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[S
     early, late = _sides(rows, judged, column)
     if late.is_empty():  # none was graded since: nothing was earned
         _, late = _sides(_answers(record, "prompt", "completion"), judged)
-        late = late.with_columns(pl.lit(0.0).alias(column))
+        late = late.with_columns(**{column: pl.lit(0.0)})
     rng, each = np.random.default_rng(how.seed), how.rollouts // 2
     if rose := judged.learning in _ROSE:  # by its ends a gain is largest
         early, late = early.head(_NEAR * each), late.tail(_NEAR * each)
@@ -130,7 +130,7 @@ def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[S
 def _rewarded(rows: pl.DataFrame, function: str) -> tuple[pl.DataFrame, str]:
     """The answers that a function rewarded, or all of them where it has no column; and which."""
     column = f"reward/{function.rpartition(':')[2]}"
-    column = column if column in rows.columns else "reward"
+    column = column if column in rows else "reward"
     return rows.filter(pl.col(column).is_finite()), column
 
 
@@ -155,7 +155,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     """Score logged answers under the checkpoint, and under the reference where there is one."""
     from groupwise.gradients.language_models import load_language_model
 
-    assert how.model is not None
+    assert how.model
     rows, step = _answers(record, "prompt", "completion"), step_of_checkpoint(how.model)
     begun = how.reference and step_of_checkpoint(how.reference)
     if begun and step is not None and begun > step:
@@ -312,7 +312,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     """Sample prompts again at a checkpoint: of before the change where the reward fell and a
     function grades, else of the last steps.
     """
-    assert how.model is not None
+    assert how.model
     rows, column = _rewarded(_answers(record, "prompt", "reward"), how.function)
     (early, late), step = _sides(rows, judged, column), step_of_checkpoint(how.model)
     fell = bool(how.function) and len(early) > 0 and judged.learning is Learning.FALLING
@@ -336,7 +336,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     parts = _sampled(record, prompts, each, how)
     texts = [*chain(*parts)]
     entropy, length = map(Evidence(record).quantity, ("entropy", "completion_length"))
-    tokens = length.late if length else 1 + float(np.mean([*map(len, texts)]))  # at most
+    tokens = length.late if length else 1 + np.mean([*map(len, texts)])  # at most
     alike = math.exp(min(-entropy.late * tokens, 0.0)) if entropy else 0.0
     if not how.function:
         shown = resampled(parts, None, alike=alike)
@@ -347,7 +347,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     again = prompts[np.repeat(np.arange(len(prompts)), each)]
     fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
     logged_N, change = rows[column].to_numpy(), None
-    best = float(max(logged_N.max(), fresh_N.max()))
+    best = max(logged_N.max(), fresh_N.max())
     right_N = (fresh_N > best - 1e-9) & (best > min(logged_N.min(), 0.0))
     lost_P: Float | float = 0.0
     if fell:
@@ -377,7 +377,7 @@ def _sampled(
         quiet_transformers,
     )
 
-    assert how.model is not None
+    assert how.model
     loaded = load_language_model(how.model)
     generate: Any = loaded.model.generate
     context = loaded.context or math.inf

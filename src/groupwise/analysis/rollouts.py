@@ -116,7 +116,7 @@ class Rollouts:
     @cached_property
     def reward(self) -> Float:
         """What each completion earned, NaN where that is not known."""
-        if "reward" not in self.frame.columns:
+        if "reward" not in self.frame:
             return np.full(len(self), math.nan)
         return self.frame["reward"].fill_null(math.nan).to_numpy()
 
@@ -144,7 +144,7 @@ class Rollouts:
     def range(self) -> Ends:
         """Least and largest reward, 0 and 1 where none is known."""
         finite = self.reward[np.isfinite(self.reward)]
-        return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        return (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
 
     def part(self, view: str, first: int, most: int, *, whole: bool = False) -> CompletionBatch:
         """Return completions of a view from a place on; `whole` does not cut a single one's."""
@@ -221,24 +221,24 @@ _MARKS = ("zero_variance", "truncated")
 
 def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
     """Add whether the group of a completion has zero variance, and whether it was truncated."""
-    frame = frame.drop([name for name in _MARKS if name in frame.columns])
+    frame = frame.drop(_MARKS, strict=False)
     outcomes = outcomes_of(record) if len(frame) else None
     if outcomes is None:
-        frame = frame.with_columns(pl.lit(None, dtype=pl.Boolean).alias("zero_variance"))
+        frame = frame.with_columns(zero_variance=pl.lit(None, dtype=pl.Boolean))
     else:
         equal = outcomes.group_by("step", "prompt_id").agg(
-            (pl.col("outcome").n_unique() == 1).alias("zero_variance")
+            zero_variance=pl.col("outcome").n_unique() == 1
         )
         frame = frame.join(equal, on=["step", "prompt_id"], how="left", maintain_order="left")
     # A completion was cut off as logged, else by its length and the limit, else it is not known.
     limit = record.config.value("max_completion_length")
     cut = (
         pl.col("length") >= limit
-        if limit is not None and "length" in frame.columns
+        if limit is not None and "length" in frame
         else pl.lit(None, dtype=pl.Boolean)
     )
-    cut = pl.col("ended") <= 0 if "ended" in frame.columns else cut
-    return frame.with_columns(cut.alias("truncated"))
+    cut = pl.col("ended") <= 0 if "ended" in frame else cut
+    return frame.with_columns(truncated=cut)
 
 
 def _short(value: Any) -> float | None:
@@ -316,7 +316,7 @@ def _lacking(rollouts: Rollouts, record: RunRecord, spent: int | None) -> str:
     if spent is None or spent <= len(rollouts):
         return ""
     steps = record.steps["step"]
-    bare = int((~steps.is_in(rollouts.frame["step"].implode())).sum())
+    bare = (~steps.is_in(rollouts.frame["step"].implode())).sum()
     none = f"; {bare:,} of {count(len(steps), 'row')} have none" if bare else ""
     return f" Of {spent:,} rollouts the log has {len(rollouts):,}{none}."
 
@@ -422,17 +422,15 @@ def named_outcomes(record: RunRecord) -> pl.DataFrame | None:
     None where there are no such completions.
     """
     outcomes = outcomes_of(record)
-    if outcomes is None or "reward" not in outcomes.columns or not outcomes["reward"].count():
+    if outcomes is None or "reward" not in outcomes or not outcomes["reward"].count():
         return None
-    if "prompt" not in outcomes.columns or not outcomes["prompt"].count():
+    if "prompt" not in outcomes or not outcomes["prompt"].count():
         widest = outcomes.group_by("step").agg(pl.col("prompt_id").n_unique())["prompt_id"].max()
         # Places in a batch end with it, and name another prompt at each step; numbers beyond are
         # the prompts' own.
         own = outcomes["prompt_id"].max() > _PLACES * widest  # type: ignore[operator]
         outcomes = outcomes.with_columns(
-            pl.format("prompt {}", "prompt_id").alias("prompt")
-            if own
-            else pl.lit(None, pl.Utf8).alias("prompt")
+            prompt=pl.format("prompt {}", "prompt_id") if own else pl.lit(None, pl.Utf8)
         )
     return outcomes
 
@@ -442,11 +440,11 @@ def _visits(named: pl.DataFrame) -> pl.DataFrame:
     reward = pl.col("reward")
     visits = named.group_by("step", "prompt_id", maintain_order=True).agg(
         pl.col("prompt").first(),
-        pl.len().alias("size"),
-        reward.sum().alias("sum"),
-        reward.min().alias("low"),
-        reward.max().alias("high"),
-        (pl.col("outcome").n_unique() > 1).alias("teaches"),
+        size=pl.len(),
+        sum=reward.sum(),
+        low=reward.min(),
+        high=reward.max(),
+        teaches=pl.col("outcome").n_unique() > 1,
     )
     return visits.sort("step", maintain_order=True)
 
@@ -457,12 +455,12 @@ def _prompts(visits: pl.DataFrame, lowest: Any, highest: Any) -> pl.DataFrame:
     now, low, high = later < _RECENT, pl.col("low"), pl.col("high")
     size = pl.col("size").filter(now).sum()
     prompts = visits.group_by("prompt", maintain_order=True).agg(
-        pl.len().alias("visits"),
-        pl.col("teaches").sum().alias("teaching"),
-        (pl.col("sum").filter(now).sum() / size).alias("mean"),
-        size.alias("rollouts"),
         low.filter(now).min(),
         high.filter(now).max(),
+        visits=pl.len(),
+        teaching=pl.col("teaches").sum(),
+        mean=pl.col("sum").filter(now).sum() / size,
+        rollouts=size,
     )
     several = pl.lit(lowest < highest)
     standing = (
@@ -474,7 +472,7 @@ def _prompts(visits: pl.DataFrame, lowest: Any, highest: Any) -> pl.DataFrame:
         .then(pl.lit("too hard"))
         .otherwise(pl.lit("flat"))
     )
-    return prompts.with_columns(standing.cast(pl.Enum(STANDINGS)).alias("standing")).sort(
+    return prompts.with_columns(standing=standing.cast(pl.Enum(STANDINGS))).sort(
         "standing", "teaching", descending=[False, True], maintain_order=True
     )
 

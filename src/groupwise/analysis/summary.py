@@ -159,7 +159,7 @@ class ShownSignal:
     def since(self) -> str:
         """Of which rows that is the mean, in words, or what the last number was."""
         if math.isnan(self.now):
-            return f"{self.written(float(self.value_T[-1]))} at step {self.step_T[-1]:,.0f}"
+            return f"{self.written(self.value_T[-1])} at step {self.step_T[-1]:,.0f}"
         rows = self.rows if self.judged is None else int((self.step_T >= self.judged[1]).sum())
         return f"mean of the last {rows:,} rows" if rows > 1 else f"step {self.step_T[-1]:,.0f}"
 
@@ -171,8 +171,8 @@ class ShownSignal:
             return self.sign.before, f"before step {self.sign.step:,}"
         earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
         if step is None or not earlier.size:
-            return float(self.value_T[: self.rows].mean()), "at the start"
-        return float(earlier[-LAST:].mean()), f"before step {step:,.0f}"
+            return self.value_T[: self.rows].mean(), "at the start"
+        return earlier[-LAST:].mean(), f"before step {step:,.0f}"
 
     def came_from(self, step: float | None) -> str:
         """Say from which level it came, and to which it went first if it is at another now."""
@@ -364,7 +364,7 @@ def _tiles(
             if reward.rows > 1
             else f"step {reward.step_T[0]:,.0f}"
         )
-        start = reward.written(float(reward.value_T[: reward.rows].mean()))
+        start = reward.written(reward.value_T[: reward.rows].mean())
         value = start if level is None else reward.written(level)
         yield Tile("Start", value, first if value == start else "level the judgement starts from")
         yield Tile(

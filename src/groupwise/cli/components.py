@@ -84,7 +84,7 @@ def components(
         )
     options = {name: value for name, value in given.items() if value}
     how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **options)
-    target = path_beside(source) if output is None else output
+    target = output or path_beside(source)
     free_target(target, [source], force=True)
     check_free(target, force=force)
     record = opening.open(source)

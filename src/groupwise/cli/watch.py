@@ -41,7 +41,7 @@ def watch(
     if once:
         records = named_apart([opening.open(path) for path in runs])
         judged = [judge(record, ended=False if running else None) for record in records]
-        if hook is not None:
+        if hook:
             for path, judgement in zip(runs, judged, strict=True):
                 hook.judged(judgement, str(path.resolve()))
         if as_json:

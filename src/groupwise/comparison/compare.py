@@ -221,7 +221,7 @@ def running_line(step_T: Float, value_T: Float) -> Float:
         near = slice(max(0, t - half), t + half + 1)
         x = step_T[near] - step_T[t]
         centred = x - x.mean()
-        slope = float(centred @ value_T[near]) / float(centred @ centred)
+        slope = (centred @ value_T[near]) / (centred @ centred)
         smooth[t] = value_T[near].mean() - slope * x.mean()
     return smooth
 
@@ -232,7 +232,7 @@ def local_spread(residual_T: Float) -> Float:
     Never below a fifth of the whole.
     """
     local = np.sqrt(mean_around(residual_T**2, max(8, residual_T.size // 6)))
-    return np.maximum(local, 0.2 * math.sqrt(float((residual_T**2).mean())))
+    return np.maximum(local, 0.2 * math.sqrt((residual_T**2).mean()))
 
 
 def within(interval: Interval, bounds: Ends) -> Interval:
@@ -263,7 +263,7 @@ def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) ->
     if spread.max() <= 1e-12 * max(1.0, abs(mean)):
         return Measured(Interval(mean, mean, mean, level), 0.0)
     noise = _noise(run.step_T, run.residual / spread, _window_columns(run.step_T, inside))
-    scale = float(noise.errors[0]) * math.sqrt(float((spread[inside] ** 2).mean()))
+    scale = float(noise.errors[0]) * math.sqrt((spread[inside] ** 2).mean())
     half = scale * float(noise.widening(level)[0])
     return Measured(
         Interval(mean, mean - half, mean + half, level), scale * float(noise.widening(_SIGMA)[0])
@@ -336,12 +336,8 @@ def time_to(
     noise = _noise(step, residual, np.ones((step.size, 1)))
     drawn = smooth + math.sqrt(noise.variance) * _simulated(noise, step, rng)
     steps = passing(step, drawn, reach)
-    low, high = (
-        float(end)
-        for end in np.quantile(
-            steps, [0.5 - level / 2, 0.5 + level / 2], method="closest_observation"
-        )
-    )
+    ends = [0.5 - level / 2, 0.5 + level / 2]
+    low, high = np.quantile(steps, ends, method="closest_observation").tolist()
     finite = steps[np.isfinite(steps)]
     error = float(finite.std(ddof=1)) if finite.size > 1 else math.nan
     if not math.isfinite(error):
@@ -384,7 +380,7 @@ def seed_noise(groups: Sequence[MeasuredRuns], *, level: float = 0.95) -> SeedNo
         return SeedNoise(Interval(math.nan, 0.0, math.inf, level), 0, math.nan, step)
     squares = sum(float(((value - value.mean()) ** 2).sum()) for value in values)
     tail = 0.5 - level / 2
-    targets = (float(freedom), float(chdtri(freedom, tail)), float(chdtri(freedom, 1 - tail)))
+    targets = (freedom, chdtri(freedom, tail), chdtri(freedom, 1 - tail))
     point, low, high = (_spread(target, values, variances, squares) for target in targets)
     return SeedNoise(Interval(point, low, high, level), freedom, squares / freedom, step)
 
@@ -399,7 +395,7 @@ def _spread(
     target: float, values: Sequence[Float], variances: Sequence[Float], squares: float
 ) -> float:
     """The deviation at which Q equals a target, between those of least and most step noise."""
-    least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
+    least, most = min(v.min() for v in variances), max(v.max() for v in variances)
     low, high = (
         max(squares / target - most, 0.0) * (1 - 1e-9),
         (squares / target - least) * (1 + 1e-9),
@@ -422,7 +418,7 @@ def _q(tau2: float, values: Sequence[Float], variances: Sequence[Float]) -> floa
     total = 0.0
     for value, variance in zip(values, variances, strict=True):
         weight = 1 / np.maximum(variance + tau2, 1e-300)
-        total += float((weight * (value - (weight * value).sum() / weight.sum()) ** 2).sum())
+        total += (weight * (value - (weight * value).sum() / weight.sum()) ** 2).sum()
     return total
 
 
@@ -515,8 +511,7 @@ class Difference:
         """
         if not self.error > 0:
             return 1.0
-        score = -abs(self.value) / self.error
-        return 2 * float(stdtr(self.freedom, score))
+        return 2 * float(stdtr(self.freedom, -abs(self.value) / self.error))
 
     def interval(self, level: float) -> Interval:
         """The interval of the t test; without limit where runs are equal to the last digit."""
@@ -560,7 +555,7 @@ def contrast(
 ) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     a, b = _usable(first), _usable(second)
-    held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
+    held, problem = [np.isfinite(_values(runs)).sum() for runs in (a, b)], ""
     if not a or not b:
         problem = next(
             (run.problem for run in (*first, *second) if run.problem), "a group has no values"
@@ -571,12 +566,23 @@ def contrast(
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
         )
-    estimate = difference(a, b, setup)
-    tested = (
-        _step_noise_alone(quantity, a[0], b[0], setup)
-        if estimate is None
-        else _tested(quantity, a, b, setup, estimate)
-    )
+    estimate, level = difference(a, b, setup), setup.strict_level
+    if estimate:
+        tested = Contrast(
+            quantity,
+            "not_separable",
+            "",
+            estimate.interval(setup.level),
+            p_value=estimate.p_value,
+            adjusted_p=estimate.p_value,
+            method=estimate.method,
+            freedom=estimate.freedom,
+            runs=(len(a), len(b)),
+            minimum_detectable=minimum_detectable(estimate.error, estimate.freedom, level=level),
+            seeds_needed=seeds_needed(estimate.value, estimate.variance, level=level),
+        )
+    else:
+        tested = _step_noise_alone(quantity, a[0], b[0], setup)
     possible = not tested.minimum_detectable > setup.span
     return replace(
         tested,
@@ -586,42 +592,9 @@ def contrast(
     )
 
 
-def is_tested(first: MeasuredRuns, second: MeasuredRuns, setup: Setup) -> bool:
-    """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
-    a, b = _usable(first), _usable(second)
-    if not a or not b or np.isinf(_values([*a, *b])).any():
-        return False
-    return difference(a, b, setup) is not None
-
-
 def _usable(runs: MeasuredRuns) -> list[Measured]:
     """The runs that have the quantity."""
     return [run for run in runs if run.usable]
-
-
-def _tested(
-    quantity: Quantity,
-    a: MeasuredRuns,
-    b: MeasuredRuns,
-    setup: Setup,
-    estimate: Difference,
-) -> Contrast:
-    """A contrast by a t test."""
-    return Contrast(
-        quantity,
-        "not_separable",
-        "",
-        estimate.interval(setup.level),
-        p_value=estimate.p_value,
-        adjusted_p=estimate.p_value,
-        method=estimate.method,
-        freedom=estimate.freedom,
-        runs=(len(a), len(b)),
-        minimum_detectable=minimum_detectable(
-            estimate.error, estimate.freedom, level=setup.strict_level
-        ),
-        seeds_needed=seeds_needed(estimate.value, estimate.variance, level=setup.strict_level),
-    )
 
 
 def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup) -> Contrast:
@@ -801,13 +774,13 @@ def _target(
     if not late:
         return math.nan, False
     until = start + _EARLY * (stop - start)
-    rows = [(run.value_T, int((run.step_T <= until).sum())) for group in groups for run in group]
+    rows = [(run.value_T, (run.step_T <= until).sum()) for group in groups for run in group]
     early = float(np.mean([value_T[: max(3, few)].mean() for value_T, few in rows]))
     goal = float(np.mean(late)) if question.reach is None else question.reach
     falls = not question.rises and goal < early
     if question.reach is not None:
         return question.reach, falls
-    error = float(np.median([run.step_error for row in usable for run in row]))
+    error = np.median([run.step_error for row in usable for run in row])
     sign, least = -1 if falls else 1, max(_MOVES * error, 1e-12 * abs(early))
     moves = (sign * (end - early) for end in late)
     move = min((move for move in moves if move > least), default=math.nan)
@@ -826,11 +799,14 @@ def _pairings(
         for g in range(1, len(groups))
         for quantity, values in measured.items()
     ]
-    tests = sum(is_tested(first, second, setups[quantity]) for quantity, first, second in requests)
-    setups = {quantity: replace(setup, tests=tests) for quantity, setup in setups.items()}
-    raw = [
-        contrast(quantity, first, second, setups[quantity]) for quantity, first, second in requests
-    ]
+
+    def contrasts(tests: int) -> list[Contrast]:
+        return [
+            contrast(quantity, first, second, replace(setups[quantity], tests=tests))
+            for quantity, first, second in requests
+        ]
+
+    raw = contrasts(sum(math.isfinite(made.p_value) for made in contrasts(1)))
     adjusted = holm([contrast_made.p_value for contrast_made in raw])
     done = [with_status(*each, level=question.level) for each in zip(raw, adjusted, strict=True)]
     pairs = zip(done[::2], done[1::2], strict=True)  # of level and speed

@@ -232,7 +232,7 @@ class _ShardQueue:
     def _started(self, worker: Any, answer: WorkerMessage | None) -> None:
         """Take the first words of a worker."""
         self._starting.remove(worker)
-        if answer is not None and answer.kind is MessageKind.READY:
+        if answer and answer.kind is MessageKind.READY:
             self._failed_starts = 0
             self._idle.append(worker)
             return

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from groupwise.engine.worker import Work, WorkerMessage
-from groupwise.errors import GroupwiseError, check_installed, first_line
+from groupwise.errors import GroupwiseError, check_installed, first_line, one_sentence
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -151,13 +151,9 @@ def _connect(ray: ModuleType, address: str) -> None:
         "start one with `ray start --head`, or set RAY_ADDRESS (and RAY_AUTH_TOKEN as its jobs do)"
     )
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
+    with one_sentence(f"a Ray cluster at {address}", advice):
         if host and port.isdigit():
             _await_head(host, int(port))
-    except OSError as error:
-        raise GroupwiseError(
-            f"expected a Ray cluster at {address}, got {first_line(error)}: {advice}"
-        ) from None
     try:
         with _hushed():
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.engine.worker import THREADS, Work, WorkerMessage
-from groupwise.errors import GroupwiseError, check_installed, first_line
+from groupwise.errors import GroupwiseError, check_installed, first_line, one_sentence
 
 _HOME = Path.home() / ".cache" / "groupwise" / "engine"
 _WORKERS = 4  # where nobody says how many
@@ -47,12 +47,8 @@ class SlurmWorker:
     def send(self, payload: bytes) -> None:
         """Hand over a shard."""
         self._number += 1
-        try:
+        with one_sentence(f"to write to {_HOME}", "check space and mode"):
             _put(self.box / f"in-{self._number}", payload)
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected to write to {_HOME}, got {first_line(error)}: check space and mode"
-            ) from None
 
     def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
@@ -146,15 +142,11 @@ class SlurmCrew:
 
     def hire(self) -> SlurmWorker:
         """Submit a job."""
-        try:
+        advice = f"check SBATCH_PARTITION and its like, and that {_HOME} has room"
+        # submitit raises what sbatch says in several classes
+        with one_sentence("SLURM to take a job", advice, raised=Exception):
             box = Path(tempfile.mkdtemp(dir=self._folder))
             job = self._executor.submit(serve_mailbox, box, *self._needs)
-        except Exception as error:  # noqa: BLE001
-            # submitit raises what sbatch says in several classes
-            raise GroupwiseError(
-                f"expected SLURM to take a job, got {first_line(error)}: check SBATCH_PARTITION "
-                f"and its like, and that {_HOME} has room"
-            ) from None
         return SlurmWorker(box, job, cancels=self._executor.cluster != "local")
 
     def dismiss(self, worker: SlurmWorker) -> None:

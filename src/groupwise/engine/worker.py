@@ -63,7 +63,7 @@ class Work:
 
     def answer(self, payload: bytes) -> WorkerMessage:
         """Apply the function to one shard."""
-        assert self._function is not None
+        assert self._function
         try:
             # from the driver that started this process
             value = self._function(pickle.loads(payload))  # noqa: S301

@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -320,10 +319,8 @@ SIGNED = {"kappa", "value", "score_mean_norm2"}
 """Quantities that may be negative, or are expected to be zero."""
 
 
-@cache
-def meaning_of_quantity() -> dict[str, str]:
-    """Return what each quantity is, in words."""
-    return {row["name"]: row["meaning"] for row in table_rows("estimators/quantities.tsv")}
+# what each quantity is, in words
+MEANINGS = {row["name"]: row["meaning"] for row in table_rows("estimators/quantities.tsv")}
 
 
 LARGEST = 1e60
@@ -674,7 +671,7 @@ def components_of_pseudo_values(
             prompts,
         )
         for name, value_B in value_of.items()
-        if name in meaning_of_quantity()
+        if name in MEANINGS
     }
     result = Components(
         **{name: estimates.pop(name) for name in SYMBOLS},
@@ -771,7 +768,7 @@ def pseudo_values(moments: GroupMoments) -> Float:
 
     Source: Tukey (1958); |g|^2 is a mean over pairs of prompts, derived here.
     """
-    prompts, total = len(moments.size_P), float(moments.cross_P.sum())
+    prompts, total = len(moments.size_P), moments.cross_P.sum()
     if prompts < 2:
         raise InsufficientDataError(
             f"expected at least two prompts with four rollouts each, got {prompts}: one prompt "
@@ -785,7 +782,7 @@ def pseudo_values(moments: GroupMoments) -> Float:
     within, oracle, remainder, *others = moments.moment_PC.T
     # Sums that cancel to 0, as those of groups with a single success do, leave a rounding of what
     # was added up.
-    rounding = _ROUNDING * float(np.abs(remainder).max())
+    rounding = _ROUNDING * np.abs(remainder).max()
     within, gradient = (np.where(np.abs(part) > rounding, part, 0.0) for part in (within, gradient))
     return np.column_stack([within - gradient, oracle, remainder, gradient, within, *others])
 
@@ -809,7 +806,7 @@ def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Es
             ": it is below zero, which is impossible for this quantity; this is chance, or "
             "rewards and scores do not belong together"
         )
-    return Estimate(symbol, meaning_of_quantity()[name], interval, error, prompts, text)
+    return Estimate(symbol, MEANINGS[name], interval, error, prompts, text)
 
 
 def _enough(interval: Interval, error: float, prompts: int) -> str:

@@ -219,7 +219,7 @@ def _sums_of_gram(
     """
     table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
     cross = np.empty(len(groups.size_P))
-    for rows, index in _batches(groups, row_bytes=int(groups.size_P.max()) * 8):
+    for rows, index in _batches(groups, row_bytes=groups.size_P.max() * 8):
         block = gram[rows[:, :, None], rows[:, None, :]].astype(float)
         _refuse_asymmetry(
             np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block), axis=(1, 2)
@@ -241,7 +241,7 @@ def _table(
 ) -> Float:
     """The fields of `GroupSums` for groups of one size, as rows."""
     square = centred**2
-    size = np.full(len(mean), float(centred.shape[1]))
+    size = np.full(len(mean), centred.shape[1])
     of_lengths = [norm.sum(axis=1), (norm * centred).sum(axis=1), (norm * square).sum(axis=1)]
     return np.stack([size, mean, square.sum(axis=1), *of_lengths, total, weighted, mixed])
 
@@ -311,14 +311,13 @@ def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> G
     groups = groups_of(prompt_N)
     if groups.size_P.sum() != rows:
         raise InvalidArgumentError(
-            f"expected a label per rollout, got {int(groups.size_P.sum())} labels for {rows} "
-            "rollouts"
+            f"expected a label per rollout, got {groups.size_P.sum()} labels for {rows} rollouts"
         )
     enough = groups.size_P >= SMALLEST_GROUP
     if not enough.any():
         raise InsufficientDataError(
             f"expected groups of at least {SMALLEST_GROUP} rollouts of one prompt, got "
-            f"{int(groups.size_P.max())} at most: sample {SMALLEST_GROUP} or more of each prompt "
+            f"{groups.size_P.max()} at most: sample {SMALLEST_GROUP} or more of each prompt "
             "for the estimate (8 are better)"
         )
     return Groups(
@@ -351,7 +350,7 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
         )
     _refuse_asymmetry(np.abs(product - mirrored), np.abs(product))
     length = np.diagonal(gram).astype(float)
-    shortest = int(length.argmin())
+    shortest = length.argmin()
     if length[shortest] < -1e-6 * length.max():
         raise InvalidArgumentError(
             f"expected squared norms on the diagonal of gram_NN, got {length[shortest]:.3g} at "
@@ -378,7 +377,7 @@ def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[Places, Places
     """
     for size in np.unique(groups.size_P):
         members = np.flatnonzero(groups.size_P == size)
-        count = max(1, _CHUNK_BYTES // (int(size) * max(row_bytes, 1)))
+        count = max(1, _CHUNK_BYTES // (size * max(row_bytes, 1)))
         for first in range(0, len(members), count):
             index = members[first : first + count]
             rows = groups.start_P[index][:, None] + np.arange(size)

@@ -131,7 +131,9 @@ def zero_variance_of_columns(
     if groups == 1 and mean is not None:
         right = np.round(mean * group_size)
         if ((right % group_size == 0) == (share == 1)).all():
-            return RewardCounts.of_two(right, np.full(len(right), float(group_size))).outlook()
+            places, size = np.arange(len(right)), np.full(len(right), float(group_size))
+            count = np.append(size - right, right)
+            return RewardCounts(count, np.tile(places, 2), size, right / size).outlook()
     return _of_shares(share, mean, group_size, groups)
 
 
@@ -150,7 +152,7 @@ class RewardCounts:
     def of(cls, reward_N: ArrayLike, prompt_N: ArrayLike) -> RewardCounts:
         """Count the rewards of rollouts."""
         reward, groups = finite_array("reward_N", reward_N, dimensions=1), groups_of(prompt_N)
-        labels = int(groups.size_P.sum())
+        labels = groups.size_P.sum()
         if labels != len(reward):
             raise InvalidArgumentError(
                 f"expected a label per rollout, got {labels} labels for {len(reward)} rewards"
@@ -170,16 +172,6 @@ class RewardCounts:
             (np.cumsum(kept) - 1)[pair[tied] // len(values)],
             groups.size_P[kept].astype(float),
             (right_P / groups.size_P)[kept] if len(values) == 2 else None,
-        )
-
-    @classmethod
-    def of_two(cls, right_P: Float, size_P: Float) -> RewardCounts:
-        """Count right and wrong rollouts."""
-        return cls(
-            np.append(size_P - right_P, right_P),
-            np.tile(np.arange(len(size_P)), 2),
-            size_P,
-            right_P / size_P,
         )
 
     @property
@@ -211,7 +203,7 @@ class RewardCounts:
         size = self.usual_size
         enough = self.size_P >= size
         now = share_interval(self.equal_subsets(size)[enough], level)
-        mean = None if self.rate_P is None else float(self.rate_P[enough].mean())
+        mean = None if self.rate_P is None else self.rate_P[enough].mean()
         return _extrapolated(now, mean, size, group_size)
 
     def equal_subsets(self, group_size: ArrayLike) -> Float:
@@ -262,7 +254,7 @@ def _of_shares(
     if groups is not None or (share_T == share_T[0]).all():
         by_groups = wilson(min(float(share_T.mean()) * count, count), count, level=_LEVEL)
         now = hull([now, by_groups])
-    mean = None if mean_T is None else float(mean_T.mean())
+    mean = None if mean_T is None else mean_T.mean()
     larger, powers = (
         tuple(_extrapolated(now, mean, size, other) for other in sizes if other > size)
         for sizes in ((2 * size, 4 * size), _POWERS)
@@ -388,7 +380,7 @@ def reward_statistics(
         for part_P in (variance_P, _between_pseudo(mean_P, variance_P / size))
     )
     common = int(size[0]) if (size == size[0]).all() else None
-    notes = [f"{int((~kept).sum())} groups of one rollout were left out."] if not kept.all() else []
+    notes = [f"{(~kept).sum()} groups of one rollout were left out."] if not kept.all() else []
     return RewardStatistics(
         prompts=int(kept.sum()),
         rollouts=int(size.sum()),

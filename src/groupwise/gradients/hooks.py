@@ -59,7 +59,7 @@ class ScoreRecorder:
                 if p is not None and id(p) in name_of
             }
             rule = rule_of(module) if own else None
-            if rule is not None:
+            if rule:
                 names = frozenset(own.values())
                 handles.append(
                     module.register_forward_pre_hook(
@@ -216,7 +216,7 @@ def rule_of(module: Module) -> ScoreRule | None:
     if rule is _embedding:
         odd = layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
         return None if odd else rule
-    if rule is not None:
+    if rule:
         return rule
     if (type(module).__module__, type(module).__name__) == _CONV1D:
         return _linear

@@ -185,7 +185,7 @@ def _packed(batch: TokenBatch) -> dict[str, Tensor]:
         raise InvalidArgumentError(
             f"expected ids and masks of one shape (N, L), got {shapes}: pad them alike"
         )
-    if bool((completion & ~attention).any()):
+    if (completion & ~attention).any():
         raise InvalidArgumentError(
             "expected completions inside the attention mask, got a token outside it: leave padding "
             "out of completion_mask"
@@ -194,7 +194,7 @@ def _packed(batch: TokenBatch) -> dict[str, Tensor]:
     ids, completion, attention = (
         item.take_along_dim(order, 1) for item in (ids, completion, attention)
     )
-    if bool(completion[:, 0].any()):
+    if completion[:, 0].any():
         raise InvalidArgumentError(
             "expected a prompt before every completion, got a row whose first token is already "
             "completion: put BOS before it"
@@ -451,7 +451,7 @@ def score_sketch(
         total = SketchTotal(len(rows), sketch)
         used = _pass(job, rows, total)
         parts.append(total.result())
-        if progress is not None:
+        if progress:
             progress(int(rows[-1]) + 1, job.rollouts)
     result = np.concatenate(parts)
     _finite(result)
@@ -480,7 +480,7 @@ def inner_products(
     rollouts = len(batch["input_ids"])
     if width is None and rollouts_of_a_pass(model, batch, **options) >= rollouts:
         gram = score_gram(model, batch, **options)
-        if progress is not None:
+        if progress:
             progress(rollouts, rollouts)
         return gram
     options["micro_batch"] = min(_PASS, options.get("micro_batch") or _PASS)

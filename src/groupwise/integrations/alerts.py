@@ -94,7 +94,7 @@ class Webhook:
         """Wait while alerts arrive, so long for each, and return and say how many did not."""
         atexit.unregister(self.close)
         sent = -1
-        while (thread := self._thread) is not None and sent != self._sent:
+        while (thread := self._thread) and sent != self._sent:
             sent = self._sent
             thread.join(seconds)
         with self._lock:

@@ -122,7 +122,7 @@ def joined(generations: Sequence[Generation]) -> Generation:
     prompts, parts = [], []
     for generation in generations:
         prompts.append(generation.prompt_N + offset)
-        offset += int(generation.prompt_N.max(initial=-1)) + 1
+        offset += generation.prompt_N.max(initial=-1) + 1
         missing_N = np.full(len(generation.reward_N), np.nan)
         parts.append([generation.part_N.get(name, missing_N) for name in names])
 

@@ -41,7 +41,7 @@ def state_to_stop_on(name: str) -> StopOn:
 
 def change_in_words(judgement: Judgement, before: State | None, step: int) -> str:
     """Return a new state in one line: the fact, the cause and what to do."""
-    was = f" (was {title_of(before)})" if before is not None else ""
+    was = f" (was {title_of(before)})" if before else ""
     parts = (judgement.headline, judgement.cause.words, judgement.do)
     return clean(
         f"{title_of(judgement.state)} at step {step}{was}: "
@@ -102,9 +102,7 @@ class LiveJudgement:
         if judgement is None:
             return False
         before, self._state = self._state, judgement.state
-        if judgement.state is not before and (
-            before is not None or judgement.state is not State.OK
-        ):
+        if judgement.state is not before and (before or judgement.state is not State.OK):
             self._tell(judgement, change_in_words(judgement, before, step))
         return self.stop_on is not None and (
             judgement.alarm or judgement.state.value == self.stop_on
@@ -132,7 +130,7 @@ class LiveJudgement:
         self._say(sentence)
         for fault in tell(judgement, sentence):
             self._say_once(fault)
-        if self._webhook is not None:
+        if self._webhook:
             self._webhook.judged(judgement)
 
 

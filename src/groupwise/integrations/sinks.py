@@ -30,10 +30,10 @@ _LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
 _TOKEN = re.compile(r"/(?=[^/]*[a-z])(?=[^/]*[A-Z])[\w-]{32}(?![\w-]).*")
 
 
-def tell(judgement: Judgement, sentence: str = "", *, page: str | None = None) -> list[str]:
+def tell(judgement: Judgement, sentence: str = "") -> list[str]:
     """Hand a judgement, or `sentence`, to every open tracker; return what failed."""
     try:
-        link = shareable(os.environ.get(PAGE, "") if page is None else page)
+        link = shareable(os.environ.get(PAGE, ""))
     except ValueError:  # no address: the alert goes without it
         link = ""
     text = clean(f"{sentence or judgement} {link}".strip(), longest=_LONGEST)
@@ -77,19 +77,15 @@ def shareable(page: str) -> str:
 def _to_trackio(judgement: Judgement, text: str, _link: str) -> None:
     """Send an alert to trackio where a run of it is open."""
     trackio, variables = sys.modules.get("trackio"), sys.modules.get("trackio.context_vars")
-    if (
-        trackio is None
-        or not hasattr(trackio, "alert")
-        or (variables is not None and variables.current_run.get() is None)
-    ):
-        return
-    trackio.alert(title=title_of(judgement.state), text=text, level=_level(trackio, judgement))
+    is_open = not variables or variables.current_run.get() is not None
+    if trackio and hasattr(trackio, "alert") and is_open:
+        trackio.alert(title=title_of(judgement.state), text=text, level=_level(trackio, judgement))
 
 
 def _to_wandb(judgement: Judgement, text: str, link: str) -> None:
     """Send an alert to an open run of Weights & Biases, and keep the judgement in its summary."""
     wandb = sys.modules.get("wandb")
-    if wandb is not None and getattr(wandb, "run", None) is not None:
+    if wandb and getattr(wandb, "run", None) is not None:
         wandb.run.alert(title=title_of(judgement.state), text=text, level=_level(wandb, judgement))
         wandb.run.summary.update(facts(judgement, link, "groupwise/"))
 
@@ -97,7 +93,7 @@ def _to_wandb(judgement: Judgement, text: str, link: str) -> None:
 def _to_mlflow(judgement: Judgement, _text: str, link: str) -> None:
     """Tag the run of MLflow that is open."""
     mlflow = sys.modules.get("mlflow")
-    if mlflow is not None and hasattr(mlflow, "active_run") and mlflow.active_run() is not None:
+    if mlflow and hasattr(mlflow, "active_run") and mlflow.active_run() is not None:
         mlflow.set_tags(facts(judgement, link, "groupwise."))
 
 

@@ -411,7 +411,7 @@ class GroupwiseCallback:
         """Put the trainer back, write what is held, and close the record."""
         self._watch.end()
         self._active = False
-        if self.recorder is not None:
+        if self.recorder:
             self._flush()
             self.recorder.close()
 
@@ -477,7 +477,7 @@ class GroupwiseCallback:
             return
         with self._safely():
             self._let_go()
-        if self.recorder is not None:
+        if self.recorder:
             missing = len(self.recorder.rows) - self.recorder.written
             lost = f", {missing} are not" if missing else ""
             self._say(
@@ -513,7 +513,7 @@ class GroupwiseCallback:
         )
         identity = identity_of(self.trainer, state, self.folder)
         recorder = opened(make, self.folder, int(state.global_step), self._say, identity)
-        if recorder is not None:
+        if recorder:
             keep_record(state, recorder.run["id"])
         return recorder
 
@@ -522,7 +522,7 @@ class GroupwiseCallback:
         self._sampled_at = int(self.trainer.state.global_step)
         with self._safely(), self._timed("record"):
             generation = self._watch.generation(output, texts=self._texts)
-            if generation is not None and self._main:
+            if generation and self._main:
                 self._generations.append(generation)
 
     def _made(self, state: Any) -> RecordedStep:
@@ -553,7 +553,7 @@ class GroupwiseCallback:
 
     def _flush(self) -> None:
         """Write the row that is held."""
-        if self._held is not None and self.recorder is not None:
+        if self._held and self.recorder:
             self.recorder.append(*self._held)
         self._last, self._held = self._held or self._last, None
 
@@ -564,7 +564,7 @@ class GroupwiseCallback:
             return None
         if (
             self._main
-            and self.recorder is not None
+            and self.recorder
             and self._checks.affordable(time.perf_counter() - self._started)
         ):
             before = self._in_step["check"]
@@ -582,7 +582,7 @@ class GroupwiseCallback:
 
     def _record_so_far(self) -> Any:
         """Return the steps so far, the one that is held included."""
-        assert self.recorder is not None
+        assert self.recorder
         self._flush()
         return self.recorder.snapshot()
 

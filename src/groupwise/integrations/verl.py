@@ -130,7 +130,7 @@ class Tap:
         row: JsonObject = {"step": step}
         rollouts: RolloutDicts | None = None
         if (
-            self._last is not None and self._last[0]["step"] == step
+            self._last and self._last[0]["step"] == step
         ):  # a second call for one step adds to the first
             row, rollouts = dict(self._last[0]), self._last[1]
         if generation is None and self._last is None and rows and rows[-1]["step"] == step:
@@ -138,7 +138,7 @@ class Tap:
             row, rollouts = dict(rows[-1]), _recorded(self.recorder.folder, step)
         else:
             row |= self._progress(rows, step, metrics.get("perf/total_num_tokens"))
-        if generation is not None:
+        if generation:
             row |= generation.row()
             rollouts = generation.rollouts()
         row |= metrics
@@ -151,7 +151,7 @@ class Tap:
         """Judge the run where it is time and affordable."""
         began = time.perf_counter()
         if (
-            self.recorder is not None
+            self.recorder
             and self._judgement.due(step)
             and self._judgement.affordable(began - self._began)
         ):
@@ -171,7 +171,7 @@ class Tap:
 
     def end(self) -> None:
         """Close the record."""
-        if self.recorder is not None:
+        if self.recorder:
             self.recorder.close()
             self.recorder = None
             self._broken = True
@@ -180,7 +180,7 @@ class Tap:
         """Open the record where the first step is known, or none where nothing can be written."""
         if self._folder is None:
             self.begin(None, "")
-        assert self._folder is not None
+        assert self._folder
         make = functools.partial(
             Recorder,
             name=self._name,
@@ -276,15 +276,17 @@ class Tap:
             tap._safely(lambda: tap.step(data, int(step)))
             return log(self, data, step, *given, **named)
 
-        def finished(self: Any, *given: Any, **named: Any) -> Any:
-            tap._safely(tap.end)
-            return finish(self, *given, **named) if finish is not None else None
-
         tap = self
         setattr(logged, _MARK, True)
         tracking.__init__, tracking.log = begun, logged
         if finish is not None:
-            tracking.finish = functools.wraps(finish)(finished)
+
+            @functools.wraps(finish)
+            def finished(self: Any, *given: Any, **named: Any) -> Any:
+                tap._safely(tap.end)
+                return finish(self, *given, **named)
+
+            tracking.finish = finished
         atexit.register(lambda: tap._safely(tap.end))
 
 

@@ -106,4 +106,4 @@ def _body(fleet: Fleet) -> Markup:
         tag("p", tag("button", "Show more", id="more", type="button")),
         tag("noscript", tag("p", without_script, class_="missing")),
     )
-    return tag("article", join(parts, "\n"), class_="fleet")
+    return tag("article", join(*parts, separator="\n"), class_="fleet")

@@ -61,27 +61,20 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Other sampling choices", _replay(summary), True),
         ("Other signals", others, True),
     )
-    method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
+    method = join(_notes(summary), _settings(summary), _columns(summary), _sources(summary))
     missing = [(title, content) for title, content, ok in asked if not ok and content.source]
     unanswered = ", ".join(title.lower() for title, _ in missing)
     reasons = [part for title, content in missing for part in (tag("h2", title), content)]
     first = _first_screen(summary, path, "h2" if several else "h1")
     rest = join(
-        [
-            *(_section(title, content) for title, content, answers in asked if answers),
-            _folded(f"The log has no answer on {unanswered}", *reasons),
-            _section("How this was computed", method),
-        ],
-        "\n",
+        *(_section(title, content) for title, content, answers in asked if answers),
+        _folded(f"The log has no answer on {unanswered}", *reasons),
+        _section("How this was computed", method),
+        separator="\n",
     )
     titles = [title.lower() for title, content, answers in asked if answers and content.source]
     rest = _folded(", ".join((*titles, "method")).capitalize(), rest) if several else rest
     return tag("article", first, rest, class_="run", id=f"run-{index + 1}")
-
-
-def tone(judged: Judgement) -> Markup:
-    """Return the state in its colour."""
-    return tag("b", head_of(judged.state), class_=f"state {judged.state}")
 
 
 def table(
@@ -154,7 +147,7 @@ def _grid_of(charts: Sequence[Chart], path: str, sync: str, kind: str) -> Markup
 
 def _folded(title: str, *content: Markup, open_: bool = False) -> Markup:
     """Return content that opens on demand, or nothing where there is none."""
-    if not join(content).source:
+    if not join(*content).source:
         return _NOTHING
     return tag("details", tag("summary", title), *content, open="open" if open_ else "")
 
@@ -186,7 +179,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _NOTHING if judged.environments is None else _environments(judged.environments),
     ]
-    return tag("div", join(parts, "\n"), class_="first")
+    return tag("div", join(*parts, separator="\n"), class_="first")
 
 
 def _usual(charts: Sequence[Chart]) -> Markup:
@@ -252,7 +245,7 @@ def _settings_to_copy(judged: Judgement) -> Markup:
     """Return the actions, and a button that copies their settings."""
     settings = "\n".join(setting for action in judged.actions for setting in action.settings)
     copy = tag("button", "Copy", type="button", data_copy=settings) if settings else _NOTHING
-    return join((_listed(actions_said(judged)), copy))
+    return join(_listed(actions_said(judged)), copy)
 
 
 def _check(finding: Finding) -> tuple[object, ...]:
@@ -296,14 +289,12 @@ def _forecast(summary: Summary, path: str) -> Markup:
     of = summary.fitted, summary.judgement
     lead = tag("p", f"{ahead(*of)} {gained(*of)}")
     return join(
-        (
-            lead,
-            *(
-                figure(chart, f"{path}/charts/forecast/{place}")
-                for place, chart in enumerate(summary.charts["forecast"])
-            ),
-            _folded("numbers", grid(forecast_grid(outlook))),
-        )
+        lead,
+        *(
+            figure(chart, f"{path}/charts/forecast/{place}")
+            for place, chart in enumerate(summary.charts["forecast"])
+        ),
+        _folded("numbers", grid(forecast_grid(outlook))),
     )
 
 
@@ -318,7 +309,7 @@ def _law(summary: Summary) -> Markup:
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = (title, parameters) if fit.status != "non_stationary" else ()
     laws = tag("h3", "Candidate laws"), grid(candidate_grid(fit)), tag("p", weights)
-    return join((lead, _folded("numbers", *first, *laws)))
+    return join(lead, _folded("numbers", *first, *laws))
 
 
 def _group_size(summary: Summary) -> Markup:
@@ -338,7 +329,7 @@ def _group_size(summary: Summary) -> Markup:
         grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))
     notes = _listed(map(isolated, evidence.notes))
     answers = filter(None, (*evidence.said, size_named(summary.judgement), evidence.missing))
-    return join((*(tag("p", answer) for answer in answers), _folded("numbers", *grids, notes)))
+    return join(*(tag("p", answer) for answer in answers), _folded("numbers", *grids, notes))
 
 
 def _stability(evidence: StabilityEvidence) -> Markup:
@@ -347,7 +338,7 @@ def _stability(evidence: StabilityEvidence) -> Markup:
         open_ = evidence.verdict == "open" or evidence.unavailable
         return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
     grids = grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))
-    return join((tag("p", evidence.conclusion), _folded("numbers", *grids)))
+    return join(tag("p", evidence.conclusion), _folded("numbers", *grids))
 
 
 def _cost(judged: Judgement) -> Markup:
@@ -357,7 +348,7 @@ def _cost(judged: Judgement) -> Markup:
         return _NOTHING
     said = f"{capital(spent.missing)}."
     missing = tag("p", said, class_="small") if spent.missing else _NOTHING
-    return join((grid(cost_grid(judged)), missing))
+    return join(grid(cost_grid(judged)), missing)
 
 
 def _rollouts(summary: Summary, path: str) -> Markup:
@@ -368,7 +359,7 @@ def _rollouts(summary: Summary, path: str) -> Markup:
         return _NOTHING
     unseen = f"{summary.rollouts.said} Open this page in a browser with scripts to read them."
     viewer = tag("div", data_viewer=f"{path}/rollouts", class_="viewer")
-    return join((viewer, tag("p", unseen, class_="missing")))
+    return join(viewer, tag("p", unseen, class_="missing"))
 
 
 def _prompts(summary: Summary) -> Markup:
@@ -379,10 +370,8 @@ def _prompts(summary: Summary) -> Markup:
     every = sum(number for _, number in prompts.standings)
     named = f"Prompts: {len(prompts.rows)} of {every:,}, those with a gradient first"
     return join(
-        (
-            tag("p", prompts.said),
-            _folded(named, grid(prompt_grid(prompts), wraps={0: ("bdi", "key")})),
-        )
+        tag("p", prompts.said),
+        _folded(named, grid(prompt_grid(prompts), wraps={0: ("bdi", "key")})),
     )
 
 
@@ -392,7 +381,7 @@ def _replay(summary: Summary) -> Markup:
     if run is None or run.replay is None:
         return _NOTHING
     parts = (*map(grid, replay_grids(run)), _listed(run.notes))
-    return join((tag("p", run.status), _folded("numbers", *parts)))
+    return join(tag("p", run.status), _folded("numbers", *parts))
 
 
 def _notes(summary: Summary) -> Markup:
@@ -477,15 +466,15 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
         >>> page.startswith("<!doctype html>"), "http" in page.replace("http-equiv", "")
         (True, False)
     """
-    made = made_by(()) if provenance is None else provenance
+    made = provenance or made_by(())
     several = len(summaries) > 1
     summaries = sorted(summaries, key=lambda summary: WORST_FIRST.index(summary.judgement.state))
     runs = join(
-        [run_section(summary, index, several=several) for index, summary in enumerate(summaries)]
+        *(run_section(summary, index, several=several) for index, summary in enumerate(summaries))
     )
     title = f"{f'{len(summaries)} runs' if several else summaries[0].name} – groupwise"
     results = {"provenance": made, "runs": summaries}
-    body = join((_overview(summaries), runs)) if several else runs
+    body = join(_overview(summaries), runs) if several else runs
     return document(title, body, results, provenance=made)
 
 
@@ -546,7 +535,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
     rows = [
         [
             tag("a", breakable(summary.name), href=f"#run-{place}"),
-            tone(summary.judgement),
+            tag("b", head_of(state := summary.judgement.state), class_=f"state {state}"),
             f"{summary.steps['last']:,}",
             *(
                 next((tile.value for tile in summary.screen.tiles if tile.name == name), "–")
@@ -558,7 +547,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
     ]
     head = ["Run", "State", "Last step", "Now", "Peak", "Headline"]
     runs = table(head, rows, numbers={2, 3, 4}, unbroken={1})
-    return join((tag("h1", f"{len(summaries)} runs"), tag("div", runs, class_="runs")))
+    return join(tag("h1", f"{len(summaries)} runs"), tag("div", runs, class_="runs"))
 
 
 def _footer(provenance: JsonView) -> Markup:

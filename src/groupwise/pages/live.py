@@ -25,6 +25,7 @@ from groupwise.wording import clean
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.datastructures import Headers
     from starlette.requests import Request
     from starlette.responses import Response
 
@@ -48,6 +49,7 @@ _POLICY = (
     "'none'"
 )
 _HEADERS = {
+    "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
@@ -87,61 +89,44 @@ class Guard:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
-        }
-        hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
+        from starlette.datastructures import Headers, MutableHeaders
+        from starlette.responses import PlainTextResponse
 
         async def guarded(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
-                given = {name for name, _ in message["headers"]}
-                added = _HEADERS | {"content-security-policy": _POLICY}
-                more = [
-                    (n.encode(), v.encode()) for n, v in added.items() if n.encode() not in given
-                ]
-                message = {**message, "headers": [*message["headers"], *more]}
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
-        site = headers.get("sec-fetch-site", "none")
+        inner: Application = self._application
+        if refusal := self._refusal(scope["path"], Headers(scope=scope)):
+            words, status = refusal
+            # no connection is kept for more
+            inner = PlainTextResponse(words, status, {"connection": "close"})
+        await inner({**scope, "root_path": f"/{self._token}"}, receive, guarded)
+
+    def _refusal(self, path: str, headers: Headers) -> tuple[str, int] | None:
+        """Return the sentence and the status of the answer to a request that is not let through."""
+        hosts, site = headers.getlist("host"), headers.get("sec-fetch-site", "none")
         navigates = (
             headers.get("sec-fetch-mode") == "navigate"
             and headers.get("sec-fetch-dest") == "document"
         )
-        if (
-            len(scope["path"]) + sum(len(name) + len(value) for name, value in scope["headers"])
-            > _MOST_HEAD
-        ):
-            await _refuse(
-                guarded, 431, f"A request has at most {_MOST_HEAD:,} bytes before its body."
-            )
-        elif len(hosts) != 1 or not allowed_host(hosts[0]):
-            await _refuse(
-                guarded, 421, "This page answers only requests to 127.0.0.1 and localhost."
-            )
-        elif site not in ("none", "same-origin") and not navigates:
-            await _refuse(guarded, 403, "This page answers only requests that it sends itself.")
-        elif scope["path"] == "/favicon.ico":  # which browsers ask for without the token
-            await _refuse(guarded, 204, "")
-        elif not _same(scope["path"].removeprefix("/").partition("/")[0], self._token):
-            await _refuse(
-                guarded,
-                403,
-                "This page opens only with the whole address that groupwise watch printed.",
-            )
-        else:
-            await self._application({**scope, "root_path": f"/{self._token}"}, receive, guarded)
-
-
-def _same(given: str, token: str) -> bool:
-    """Compare in a time that says nothing of how much is right."""
-    return secrets.compare_digest(given.encode(errors="replace"), token.encode())
-
-
-async def _refuse(send: Send, status: int, words: str) -> None:
-    """Answer with a sentence, and keep no connection for more."""
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{words}\n".encode() if words else b""})
+        if len(path) + sum(len(name) + len(value) for name, value in headers.raw) > _MOST_HEAD:
+            return f"A request has at most {_MOST_HEAD:,} bytes before its body.\n", 431
+        if len(hosts) != 1 or not allowed_host(hosts[0]):
+            return "This page answers only requests to 127.0.0.1 and localhost.\n", 421
+        if site not in ("none", "same-origin") and not navigates:
+            return "This page answers only requests that it sends itself.\n", 403
+        if path == "/favicon.ico":  # which browsers ask for without the token
+            return "", 204
+        given = path.removeprefix("/").partition("/")[0].encode(errors="replace")
+        # compared in a time that says nothing of how much is right
+        if not secrets.compare_digest(given, self._token.encode()):
+            words = "This page opens only with the whole address that groupwise watch printed.\n"
+            return words, 403
+        return None
 
 
 def _index_of(hub: Hub, request: Request) -> int:
@@ -166,7 +151,7 @@ async def _report(hub: Hub, request: Request) -> Response:
     if made is None:
         raise HTTPException(503, "This run has no rows yet.")
     policy_tag = _META.search(made)
-    assert policy_tag is not None  # every page of ours says what it may load
+    assert policy_tag  # every page of ours says what it may load
     policy = f"{html.unescape(policy_tag[1].decode())}; frame-ancestors 'none'"
     return Response(made, media_type="text/html", headers={"content-security-policy": policy})
 
@@ -199,7 +184,9 @@ def application(hub: Hub, token: str) -> Application:
     from starlette.routing import Route
 
     async def page(_request: Request) -> Response:
-        return Response(_page(hub), media_type="text/html")
+        name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
+        whole = page_file("live.html").replace("{{name}}", html.escape(name))
+        return Response(whole, media_type="text/html")
 
     async def events(request: Request) -> Response:
         return StreamingResponse(
@@ -234,12 +221,6 @@ def application(hub: Hub, token: str) -> Application:
         Route("/rollouts/{number}", partial(_rollouts, hub)),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), token)
-
-
-def _page(hub: Hub) -> str:
-    """Return the page without its data."""
-    name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
-    return page_file("live.html").replace("{{name}}", html.escape(name))
 
 
 def bound_socket(port: int | None) -> socket.socket:

@@ -167,7 +167,7 @@ class Hub:
         ended = run.has_ended()
         run.stale = run.stale or parts is not None or ended != run.ended
         run.ended = ended
-        if parts is not None:
+        if parts:
             run.fault = ""
         self._say(index, "state", self.state(index))
         for part, value in (parts or {}).items():
@@ -243,7 +243,7 @@ class Hub:
         due = [
             index
             for index, run in enumerate(self.runs)
-            if run.stale and run.follower.record is not None and now >= run.next_judgement
+            if run.stale and run.follower.record and now >= run.next_judgement
         ]
         if due:
             self._judging = True
@@ -282,7 +282,7 @@ class Hub:
         )
         run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
-        if self._listener is not None and "judgement" in run.judged:
+        if self._listener and "judgement" in run.judged:
             judgement_words = run.judged["judgement"] | {"cause": run.judged["cause"]}
             self._listener(self._name(index), judgement_words, str(run.follower.path.resolve()))
 
@@ -307,7 +307,7 @@ class Hub:
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, what, *arguments)
         except BrokenProcessPool:
-            if self._pool is pool and self._new_pool is not None:
+            if self._pool is pool and self._new_pool:
                 self._pool = self._new_pool()
             raise
 
@@ -317,22 +317,12 @@ class Hub:
         For a thread, since a run may have a million.
         """
         kept = self._kept_of(index)
-        rollouts = kept.rollouts
-        if rollouts is None:
-            return to_json(
-                {
-                    "version": 0,
-                    "stale": True,
-                    "counts": {},
-                    "range": (0, 1),
-                    "groups": (),
-                    "rows": (),
-                }
-            )
-        stale = kept.record is not self.runs[index].follower.record
+        about = {"version": 0, "stale": True, "counts": {}, "range": (0, 1)}
+        if (rollouts := kept.rollouts) is None:
+            return to_json(about | {"groups": (), "rows": ()})
         about = {
             "version": kept.version,
-            "stale": stale,
+            "stale": kept.record is not self.runs[index].follower.record,
             "counts": rollouts.counts,
             "range": rollouts.range,
         }
@@ -342,7 +332,7 @@ class Hub:
         """Return the completions of a run, read anew where the log changed a while ago."""
         kept, record = self._kept[index], self.runs[index].follower.record
         with kept.lock:
-            if record is not None and record is not kept.record and time.monotonic() >= kept.due:
+            if record and record is not kept.record and time.monotonic() >= kept.due:
                 started = time.perf_counter()
                 kept.rollouts, kept.record = Rollouts(record), record
                 kept.rollouts.counts  # noqa: B018 - all views are put in order here, under the lock
@@ -394,7 +384,7 @@ class Hub:
     def close(self) -> None:
         """Let go of the pool, with what it computes."""
         pool, self._pool = self._pool, None
-        if pool is not None:
+        if pool:
             for process in list((getattr(pool, "_processes", None) or {}).values()):
                 process.terminate()
             pool.shutdown(wait=False, cancel_futures=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
 from importlib import resources
 
 from groupwise.files import table_rows
@@ -36,10 +35,10 @@ def isolated(content: object) -> Markup:
 
 def breakable(name: str) -> Markup:
     """Let a name be broken across lines after its punctuation."""
-    return tag("bdi", join(re.split(r"(?<=[_/.-])", clean(name)), "<wbr>"))
+    return tag("bdi", join(*re.split(r"(?<=[_/.-])", clean(name)), separator="<wbr>"))
 
 
-def join(parts: Iterable[object], separator: str = "") -> Markup:
+def join(*parts: object, separator: str = "") -> Markup:
     """Put markup together, and texts, whatever they hold; a percent sign stays with its number."""
     return Markup(
         separator.join(
@@ -57,7 +56,7 @@ def tag(name: str, *content: object, **attributes: str) -> Markup:
         (key.rstrip("_").replace("_", "-"), value) for key, value in attributes.items() if value
     )
     written = "".join(f' {key}="{html.escape(value)}"' for key, value in pairs)
-    return Markup(f"<{name}{written}>{join(content)}</{name}>")
+    return Markup(f"<{name}{written}>{join(*content)}</{name}>")
 
 
 def page_file(name: str) -> str:

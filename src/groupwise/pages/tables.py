@@ -261,7 +261,7 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
     from groupwise.analysis.stability import margin_alone, ranged_force, ranged_margin
 
     mode, margin = evidence.mode, evidence.margin
-    assert mode is not None
+    assert mode
     updates = count(mode.refresh_interval, "update")
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
     interval = words.get(mode.lag, f"{mode.lag}, {updates}")
@@ -289,7 +289,7 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
         ),
     ]
     if mode.bounds[0] != mode.bounds[1] or mode.bounds[0] != mode.threshold:
-        ends = " to ".join(number(end) for end in dict.fromkeys(mode.bounds))
+        ends = " to ".join(map(number, dict.fromkeys(mode.bounds)))
         rows.append(("Possible limits", ends, "limits that the unknown settings allow"))
     if evidence.knows_rate and mode.max_learning_rate is not None:
         rows.append(

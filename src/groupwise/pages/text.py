@@ -87,7 +87,7 @@ class Printer:
 def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     """Print how the run stands, then a fit: its status, parameters and candidate laws."""
     out, fit = Printer(console), fitted.fit
-    assert fit is not None
+    assert fit
     print_first_line(judged, console)
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
     out.line(fitted.law_said(judged))
@@ -104,7 +104,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     from groupwise.analysis.fitted import ahead, gained, no_forecast
 
     out, outlook = Printer(console), fitted.outlook
-    assert outlook is not None
+    assert outlook
     print_first_line(judged, console)
     if none := no_forecast(judged):
         out.line(none)

@@ -204,10 +204,10 @@ class Located:
 
     def read(self) -> RunRecord:
         """Read the log whole, with what stands in files beside it."""
-        if self.reader.read is not None:
+        if self.reader.read:
             record = self.reader.read(self.path, self.request)
         else:
-            assert self.reader.feed is not None
+            assert self.reader.feed
             record = read_fed(self.reader.feed(), self.path, self.request)
         folder = self.request.home or (self.path if self.reader.folder else None)
         if self.reader.name == "groupwise":
@@ -217,7 +217,7 @@ class Located:
                 check_kind(record, self.path)
             record = _with_rollouts(record, folder or self.path.parent, self.path)
         record = annotated(record, *self.notes)
-        if folder is not None:
+        if folder:
             record = _with_skipped(record, skipped_beside(self.path, folder))
             if quoted := last_beside(self.path, folder):
                 note = f"a traceback is beside the log: {quoted}"
@@ -245,7 +245,7 @@ def locate(place: Path, request: Request) -> Located:
     if dumps and len(runs) == 1:
         located = locate(runs[0], request)
         return replace(located, request=replace(located.request, home=place))
-    if reader is not None and not runs:
+    if reader and not runs:
         logs = logs_in(place) if dumps else ()
         beside = [log.name for log in logs if not re.search(r"\d", log.name)]
         unread = f"logs beside the rollouts were not read: {some_of(beside)} (give the path of one)"
@@ -392,7 +392,7 @@ def _split(path: str | Path) -> tuple[Path, str]:
 def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig:
     """Return the settings that the user gave."""
     given = RunConfig()
-    if config is not None:
+    if config:
         stated = read_settings(Path(config))
         if not stated:
             raise InvalidArgumentError(

@@ -176,8 +176,8 @@ def _decimals(store: RowStore, key: str) -> tuple[int | None, bool]:
         return decimals, False
     units = np.rint(np.abs(values) * 10.0**decimals).astype(np.int64)
     # Shares of a few rollouts keep to a part of the digits, and of small numbers few are left.
-    grid = int(np.gcd.reduce(np.append(units, 10**decimals)))
-    return decimals, grid == 1 and int(units.max()) >= TELLING
+    grid = np.gcd.reduce(np.append(units, 10**decimals))
+    return decimals, grid == 1 and units.max() >= TELLING
 
 
 _UPDATE_KEYS = vocabulary("updates")

@@ -216,7 +216,7 @@ def _prompts(leaves: JsonView, group_size: int | None) -> JsonObject:
             * leaves.get("gradient_accumulation_steps", 1)
             * (processes or 1)
         )
-    if not group_size or not rollouts or rollouts % int(group_size) or rollouts < int(group_size):
+    if not group_size or not rollouts or rollouts % group_size or rollouts < group_size:
         return {}
     return {"prompts_per_step": int(rollouts) // int(group_size)} | assumed
 

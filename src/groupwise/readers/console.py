@@ -204,7 +204,7 @@ class Console(Feed):
             )
             said |= dict.fromkeys(self._resumed, "the program resumed after step {:.0f}")
             for row, words in said.items():
-                place = int(np.searchsorted(self.store.number[rows], row, side="right"))
+                place = np.searchsorted(self.store.number[rows], row, side="right")
                 if place and row < last and rows[place - 1] in own:
                     yield words.format(steps[place - 1])
 
@@ -269,10 +269,10 @@ class TrlConsole(Console):
         if self._held and not self._goes_on(line):
             self.finish()
         start = _OPEN.search(line, line.rfind("}") + 1) if "{" in line and not self._held else None
-        if start is not None and self._is_cut:
+        if start and self._is_cut:
             self._cut_rows += 1
             self._whole(f"{line[: max(line.rfind(', '), start.end())]}}}")
-        elif start is not None or self._held:
+        elif start or self._held:
             self._held.append(line)
             self._length += len(line)
             if start is None and "}" in line:
@@ -384,7 +384,7 @@ class TrlConsole(Console):
             )
         if again.any():
             notes.append(
-                f"{count(int(again.sum()), 'row was', 'rows were')} printed again with the same "
+                f"{count(again.sum(), 'row was', 'rows were')} printed again with the same "
                 "values and left out"
             )
             store = store.kept(~again)
@@ -454,7 +454,7 @@ def _is_cut_row(line: str) -> bool:
     end.
     """
     head = _HEAD.search(line)
-    if head is not None:
+    if head:
         return not _holds_words(line[: head.start()]) and ("'loss'" in line or "'reward'" in line)
     return (
         _TAIL.search(line) is not None
@@ -517,7 +517,7 @@ class VerlConsole(Console):
         if "[repeated " in line:
             line = _REPEATED.sub("", line).rstrip()
         match = _VERL_ROW.search(line) if "step:" in line else None
-        if match is not None:
+        if match:
             sender = sender_of(line)[0]
             self._settings_of.setdefault(sender, self._settings)
             self.store.add(self._row(match))

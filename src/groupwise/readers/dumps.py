@@ -29,7 +29,7 @@ def dump_of(rows: Sequence[DumpedRow]) -> str:
         (
             name
             for name, (fits, _) in DUMPS.items()
-            if seen and name != GROUPS and all(fits(row) for row in seen)
+            if seen and name != GROUPS and all(map(fits, seen))
         ),
         "",
     )

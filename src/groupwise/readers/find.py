@@ -76,11 +76,11 @@ def _below(
     beside: list[Path] = []
     for inner in folders:
         reader = _reader_of(inner)
-        if reader is not None and reader.name not in _OPEN:
+        if reader and reader.name not in _OPEN:
             runs.append(inner)
         elif inside := _runs_below(inner, without, depth + 1, reader):
             runs += inside
-        elif reader is not None:  # a run that kept nothing else, or what lies beside one
+        elif reader:  # a run that kept nothing else, or what lies beside one
             (runs if (inner / "rollouts").is_dir() else beside).append(inner)
     return runs, beside
 

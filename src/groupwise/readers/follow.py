@@ -153,7 +153,7 @@ class Follower:
         """Read what is new; return whether there was anything."""
         if self._located is None:
             signature = signature_of(self.place)
-            if self._broken is not None and signature == self._signature:
+            if self._broken and signature == self._signature:
                 return False
             self._signature, self._broken = signature, None
             try:
@@ -164,7 +164,7 @@ class Follower:
             if self._gone:
                 self._event(f"The file {self._gone} is back, and was read again from its start.")
                 self._gone = ""
-        assert self._located is not None
+        assert self._located
         if self._feed is None:
             return self._read_whole()
         return self._read_on(
@@ -181,13 +181,13 @@ class Follower:
                 f"expected a log, got {shown(self.place)}, whose first line is incomplete: wait"
             )
         located = locate(self.place, self._request)
-        feed = located.reader.feed() if located.reader.feed is not None else None
+        feed = located.reader.feed() if located.reader.feed else None
         if isinstance(feed, JournalFeed):
             if (located.path / JOURNAL).is_file():
                 feed.open(located.path)
             else:  # saved and finished
                 feed = None
-        elif feed is not None:
+        elif feed:
             seen = peek(located.path)
             self._encoding = seen.encoding
             if is_wide(seen.encoding):  # a line feed cannot be found in its bytes
@@ -197,7 +197,7 @@ class Follower:
 
     def _read_whole(self) -> bool:
         """Read a format without a feed whole where it changed."""
-        assert self._located is not None
+        assert self._located
         signature = signature_of(self.place)
         if signature == self._signature:
             return False
@@ -207,7 +207,7 @@ class Follower:
             located = locate(self.place, self._request)
             if (
                 again
-                and located.reader.feed is not None
+                and located.reader.feed
                 and not is_wide(self._encoding)
                 and (not located.reader.folder or (located.path / JOURNAL).is_file())
             ):
@@ -260,7 +260,7 @@ class Follower:
         nothing newer.
         """
         record = self.record
-        if self._broken is None and record is not None and len(record.steps):
+        if self._broken is None and record and len(record.steps):
             newest = (
                 len(record.steps),
                 int(record.steps["step"][-1]),
@@ -271,8 +271,8 @@ class Follower:
 
     def _assemble(self) -> None:
         """Make the record of what was taken so far."""
-        assert self._feed is not None
-        assert self._located is not None
+        assert self._feed
+        assert self._located
         self._broken = None
         try:
             self._feed.take_newest()
@@ -321,7 +321,7 @@ class Follower:
 
     def _accept(self, whole: bytes) -> bool:
         """Hand bytes of whole lines to the feed and step over them."""
-        assert self._feed is not None
+        assert self._feed
         if isinstance(self._feed, JournalFeed):
             for line in whole.split(b"\n")[:-1]:
                 self._feed.accept(line + b"\n")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
+from operator import lt
 from typing import Any
 
 import numpy as np
@@ -237,12 +238,11 @@ def meanings_of(
         beside = named and (
             framework not in TRL_FAMILY
             or named.quantity not in there
-            or _precedes(columns[key], there[named.quantity])
+            # and which begins and ends before that
+            or all(map(lt, first_and_last(columns[key]), first_and_last(there[named.quantity])))
         )
         readings.append(named if beside else meaning)
-    meanings = [
-        meaning for meaning in readings if meaning is not None and not is_counter(meaning.column)
-    ]
+    meanings = [meaning for meaning in readings if meaning and not is_counter(meaning.column)]
     sources = {
         meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")
     }
@@ -253,13 +253,7 @@ def meanings_of(
 def first_and_last(column: Float) -> tuple[int, int]:
     """Return the first and the last row with a number, of an empty column the end and -1."""
     rows = np.flatnonzero(np.isfinite(column))
-    return (int(rows[0]), int(rows[-1])) if len(rows) else (len(column), -1)
-
-
-def _precedes(earlier: Float, later: Float) -> bool:
-    """Return whether a column begins and ends before another does."""
-    pairs = zip(first_and_last(earlier), first_and_last(later), strict=True)
-    return all(first < second for first, second in pairs)
+    return (rows[0], rows[-1]) if len(rows) else (len(column), -1)
 
 
 def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields: Any) -> Meanings:
@@ -331,9 +325,9 @@ def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
     rewards = [columns[meaning.column] for meaning in meanings if meaning.quantity == "reward"]
     if not rewards or any(meaning.quantity.startswith("eval/") for meaning in meanings):
         return meanings
-    most = max(int(np.isfinite(values).sum()) for values in rewards)
+    most = max(np.isfinite(values).sum() for values in rewards)
     for key in _successes(columns, meanings):
-        rows = int(np.isfinite(columns[key]).sum())
+        rows = np.isfinite(columns[key]).sum()
         if 0 < _SPARSE * rows <= most:
             text = (
                 f"success, judged by its name; it has {rows} values and the reward has {most}, so "
@@ -364,7 +358,7 @@ def as_shares(
     shares, kept, notes = dict(columns), [], []
     for meaning in meanings:
         base = meaning.quantity.removeprefix("eval/").partition("/")[0]
-        high = float(np.nanmax(columns[meaning.column], initial=0.0)) if _is_share(base) else 0.0
+        high = np.nanmax(columns[meaning.column], initial=0.0) if _is_share(base) else 0.0
         percent = _PERCENT.search(meaning.column)
         if percent and (percent[0] == "%" or high > 1.0) and high <= 100.0 and _is_share(base):
             shares[meaning.column] = columns[meaning.column] / 100.0
@@ -412,7 +406,7 @@ def _ruled(
         if not rule.framed and bare != whole and (match is None or rule.key.startswith("<")):
             match = rule.pattern().fullmatch(bare)
             prefix = "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
-        if match is not None and not (
+        if match and not (
             rule.quantity == "eval/reward/<source>" and _is_part(plain_key(whole), present)
         ):
             return _by_rule(key, values, rule, match, prefix)

@@ -45,7 +45,13 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
             f"expected a notebook, got {shown(path)}, whose JSON is damaged or cut off: copy it "
             "again"
         ) from None
-    tables = [table for html in _texts(notebook, "html") for table in _parse(html)]
+    parts = (part for html in _texts(notebook, "html") for part in _TABLE.split(html)[1:])
+    # of a training's: a header with "Step" and rows below
+    tables = [
+        rows
+        for rows in map(_ROW.split, parts)
+        if len(rows) > 2 and "".join(_cells(rows[1])[:1]).lower() == "step"
+    ]
     cells = list(_texts(notebook, "source"))
     settings = _arguments(cells) | (
         {"framework": "unsloth"} if any("unsloth" in code for code in cells) else {}
@@ -56,12 +62,13 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     notes = ["the notebook table rounds values to six decimals and lacks some keys of the log"]
     if len(tables) > 1:
         notes.append(f"the notebook has {len(tables)} progress tables, and the longest was read")
-    store, (head, *rows) = RowStore(), longest
+    store, (_, head, *rows) = RowStore(), longest
+    read = len(rows)
     while len(rows) > parsing.MOST_ROWS:
         rows = list(compress(rows, thinned(len(rows))))
     names = [name or f"column {number}" for number, name in enumerate(_cells(head), start=1)]
     store.add_cells(names, [*filter(None, map(_cells, rows))])
-    store.read, store.share = len(longest) - 1, len(rows) / (len(longest) - 1)
+    store.read, store.share = read, len(rows) / read
     stated = ((settings, "the code of the notebook"),)
     return assemble(
         Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False), request
@@ -100,18 +107,6 @@ def _printed(
     return replace(
         longest, sources=tuple(replace(source, reader="notebook") for source in longest.sources)
     )
-
-
-def _parse(html: str) -> list[list[str]]:
-    """Return the rows of each table of an HTML text that looks like a training's: a header with
-    "Step" and rows below.
-    """
-    tables = [_ROW.split(table)[1:] for table in _TABLE.split(html)[1:]]
-    return [
-        table
-        for table in tables
-        if len(table) > 1 and "".join(_cells(table[0])[:1]).lower() == "step"
-    ]
 
 
 def _cells(row: str) -> list[str]:

@@ -79,7 +79,7 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
     if store.share < 1:
         return store.number, [COUNTED]
     order, falls = _counted_rows(store, main)
-    number = int(order.max())
+    number = order.max()
     notes = (
         [f"the epoch goes back {count(falls, 'time')}; rows count on from the last earlier epoch"]
         if falls
@@ -131,7 +131,7 @@ def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
     gaps = np.diff(at)
     own = at > 0
     own[1:] &= gaps != 0
-    lost = int((~own).sum())
+    lost = (~own).sum()
     if (
         (gaps < 0).sum() > max(1, _MOST_FALLS * len(at))
         or lost > max(1, _MOST_LOST * len(at))
@@ -168,7 +168,7 @@ def _between(at: Float, own: Flags) -> Float | None:
     if ((steps >= 0) & (steps < rows) & (rows > 1)).any():
         return None
     usual = steps[(rows == 1) & (steps > 0)]
-    spacing = float(np.median(usual)) if len(usual) else math.nan
+    spacing = np.median(usual) if len(usual) else math.nan
     placed = at.copy()
     placed[lost] = np.round(np.interp(lost, numbered, at[numbered]))
     for restart in np.flatnonzero(steps < 0):
@@ -207,7 +207,7 @@ def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int)
     if not printed.epochs or not len(epoch):
         return printed.ended
     at_end = printed.epochs * round(total / count) * count / max(total, 1)
-    if abs(float(epoch[-1]) - at_end) <= max(0.5 * printed.epochs / count, 0.006):
+    if abs(epoch[-1] - at_end) <= max(0.5 * printed.epochs / count, 0.006):
         return True
     # A number of steps that is no whole number of epochs ends within the last one that is stated.
     return printed.ended and printed.epochs - 1 < float(epoch[-1]) < printed.epochs
@@ -222,7 +222,7 @@ def _counted_rows(store: RowStore, main: Flags) -> tuple[Float, int]:
     stood: list[float] = []
     for row, trains in enumerate(main.tolist()):
         if trains:
-            at = float(epoch[row])
+            at = epoch[row]
             if stood and at < stood[-1]:
                 falls, stood = falls + 1, stood[: bisect_left(stood, at)]
             stood.append(at if at == at else (stood[-1] if stood else -math.inf))

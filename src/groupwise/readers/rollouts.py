@@ -424,7 +424,7 @@ def grouped(
             .group_by("step", "key")
             .agg(pl.col("prompt").drop_nulls().n_unique())
         )
-        mixed = bool((groups["prompt"] > 1).any())
+        mixed = (groups["prompt"] > 1).any()
         if trusted or (not mixed and len(groups) < len(table)):
             group_key = key
             break
@@ -514,7 +514,7 @@ def _first_rows(seen: Peek) -> list[JsonObject]:
         return []
     rows = list(texts_and_numbers(first_lines(seen, _FIRST_ROWS)))
     layout = layout_of(rows)
-    return rows if layout is not None and layout.completion else []
+    return rows if layout and layout.completion else []
 
 
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
@@ -831,7 +831,7 @@ def _table(
     table = pl.DataFrame(
         [pl.Series("step", np.where(usable, step, 0.0).astype(np.int64)), *texts, *numbers]
     ).with_columns(pl.Series("environment", rows.environments, dtype=pl.Utf8))
-    notes += noted(int((~usable).sum()), "row has", "rows have", "no whole-number step: left out")
+    notes += noted((~usable).sum(), "row has", "rows have", "no whole-number step: left out")
     kept = pl.Series(usable)
     labels = {
         key: pl.Series("key", rows.label_column(key), dtype=pl.Utf8).filter(kept)
@@ -894,7 +894,7 @@ def _summed(table: pl.DataFrame, functions: Sequence[str], notes: Notes) -> pl.D
     """Return the table with the plain sum of its reward functions as the reward, where the
     advantages do not contradict it.
     """
-    base = [name for name in vocabulary("of_a_summed_reward") if name in table.columns]
+    base = [name for name in vocabulary("of_a_summed_reward") if name in table]
     usable = functions if not {*base, "reward"} & set(functions) else []
     plain = table.select(*base, *(pl.col(f"reward/{name}").alias(name) for name in usable))
     return table.with_columns(
@@ -947,9 +947,7 @@ def _record(
     if each is not None:
         steps, means = steps.join(each, on="step", how="left"), means + each.columns[1:]
     columns = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in means}
-    updates = steps["step"].to_numpy().astype(float) * float(
-        config.value("updates_per_step") or 1.0
-    )
+    updates = steps["step"].to_numpy().astype(float) * (config.value("updates_per_step") or 1.0)
     named = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in clocks}
     clock = {"optimizer_updates": updates} | chosen_clocks({name: name for name in named}, named)
     record = RunRecord(

@@ -286,7 +286,7 @@ class RowStore:
         self._cell(name, sum(numbers) / len(numbers))
         if not nested and len(numbers) > 1:
             with np.errstate(all="ignore"):
-                self._cell(f"{name}/std", float(np.std(np.array(numbers, dtype=float), ddof=1)))
+                self._cell(f"{name}/std", np.std(np.array(numbers, dtype=float), ddof=1))
             self._cell(f"{name}/count", len(numbers))
         if nested and len(set(map(len, value))) == 1:
             self._cell(f"{name}/group_size", len(value[0]))
@@ -472,7 +472,7 @@ def merge_rows(
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, run_rows, trains)
     usable = _usable(step_R, run_rows, notes)
-    notes += noted(int((~run_rows).sum()), "row of other runs was", "rows of other runs were")
+    notes += noted((~run_rows).sum(), "row of other runs was", "rows of other runs were")
     usable &= run_rows
     main = usable & trains
     if not main.any():
@@ -528,7 +528,7 @@ def _usable(step_R: Float, run_rows: Flags, notes: Notes) -> Flags:
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
-        notes += noted(int((bad & run_rows).sum()), f"row {words} was", f"rows {words} were")
+        notes += noted((bad & run_rows).sum(), f"row {words} was", f"rows {words} were")
     return whole
 
 
@@ -721,10 +721,10 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: Notes) -> tuple[Fl
     restarts[position[falls]] = step[position[falls]]
     kept = usable & (step < np.minimum.accumulate(restarts[::-1])[::-1][1:])
     restart = step[position[falls[-1]]]
-    lost = int((usable & ~kept).sum())
+    lost = (usable & ~kept).sum()
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
-            f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}, "
+            f"the step starts again at {restart} after {count(position[falls[-1]], 'row')}, "
             "which looks like a second run in the same log: the last run is read and "
             f"{count(lost, 'row before it is', 'rows before it are')} left out"
         )
@@ -748,7 +748,7 @@ def _reduced(
     (-1 for none): the mean, the last or the largest of several.
     """
     step, place = placed
-    length = int(place.max()) + 1
+    length = place.max() + 1
     reduced: dict[str, Float] = {}
     averaged: dict[str, int] = {}
     repeated: set[int] = set()
@@ -777,7 +777,7 @@ def _reduced(
             filled[at] = mean
             filled[place[rows][here & ~good]] = np.nan  # a written NaN is part of the mean
             if differs.any():
-                averaged[name] = int(rows_of.max())
+                averaged[name] = rows_of.max()
         else:
             repeated.update(at[differs].tolist())
     if averaged:
@@ -936,7 +936,7 @@ def _by_updates(rollouts: Flags, updates: Flags, own: Float, update: Float) -> t
     if not len(first) or not len(last):
         return 0, own
     # The last of both are of one rollout, or of neighbours where the log was cut off.
-    each = max(1, round((float(last.max()) + 1) / (float(first.max()) + 1)))
+    each = max(1, round((last.max() + 1) / (first.max() + 1)))
     return each, np.where(updates, update // each, own)
 
 

@@ -884,7 +884,7 @@ def sniff_event_stream(seen: Peek) -> bool:
     "metrics".
     """
     rows = [*filter(None, json_lines(first_lines(seen, 20)))]
-    events = sum(_is_event(row) for row in rows)
+    events = sum(map(_is_event, rows))
     return events > 1 and events * 4 > len(rows) * 3
 
 

@@ -503,14 +503,14 @@ class TfRecords:
         right = _are_sound(data, head_N, 8)
         if not right.all():
             self.complete = False
-            head_N = head_N[: int(right.argmin())]
+            head_N = head_N[: right.argmin()]
         start_N = head_N + 12
         length_N = seen[head_N[:, None] + np.arange(8)].view("<i8")[:, 0]
         sound_N = length_N > _LARGEST_CHECKED
         for length in np.unique(length_N[~sound_N]).tolist():
             of_length = length_N == length
             sound_N[of_length] = _are_sound(data, start_N[of_length], length)
-        self.damaged += int((~sound_N).sum())
+        self.damaged += (~sound_N).sum()
         return start_N[sound_N], length_N[sound_N]
 
 
@@ -550,7 +550,7 @@ class BlockRecords:
                 position += left
                 continue
             piece = self._piece(position)
-            if piece is not None:
+            if piece:
                 yield piece
                 position += 7 + len(piece[1])
                 continue
@@ -561,9 +561,7 @@ class BlockRecords:
             # else the next block starts anew.
             after = position + 7 + int.from_bytes(data[position + 4 : position + 6], "little")
             position = (
-                after
-                if after - position + 7 <= left and self._piece(after) is not None
-                else position + left
+                after if after - position + 7 <= left and self._piece(after) else position + left
             )
 
     def _piece(self, position: int) -> tuple[int, bytes] | None:
@@ -739,7 +737,7 @@ def _in_order(store: RowStore, written: Iterable[tuple[set[str], range]], notes:
     processes: list[tuple[set[str], list[int]]] = []
     for tags, rows in written:
         same = next((process for process in processes if process[0] & tags), None)
-        if same is not None:
+        if same:
             same[0].update(tags)
             same[1].extend(rows)
         elif tags:

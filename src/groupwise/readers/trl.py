@@ -329,7 +329,7 @@ def rewarded(
 ) -> pl.DataFrame:
     """Return the rows in the record's columns, with the total reward where it is known."""
     total = _weighted(rows, weights)
-    agrees = _agreement(rows, total) if weights and "advantage" in rows.columns else None
+    agrees = _agreement(rows, total) if weights and "advantage" in rows else None
     names = " + ".join(
         name if weight == 1 else f"{weight:g} {name}" for name, weight in weights.items()
     )
@@ -354,7 +354,7 @@ def rewarded(
         "advantage",
         _BY_SAMPLER,
     ]
-    return renamed.select([name for name in wanted if name in renamed.columns])
+    return renamed.select([name for name in wanted if name in renamed])
 
 
 def _weighted(rows: pl.DataFrame, weights: Mapping[str, float]) -> pl.Series:
@@ -385,7 +385,7 @@ def _logged_weights(
         1.0, np.abs(total[good]).max()
     ):
         return None
-    return {name: round(float(weight), 4) for name, weight in zip(functions, weights, strict=True)}
+    return {name: round(weight, 4) for name, weight in zip(functions, weights, strict=True)}
 
 
 def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:

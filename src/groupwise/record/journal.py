@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 from weakref import WeakSet
 
 from groupwise import parsing
-from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.errors import GroupwiseError, UnreadableRunError, one_sentence
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import Words, frozen
@@ -116,7 +116,7 @@ def _salvaged(line: bytes) -> Iterator[tuple[JsonObject, int, int]]:
         0,
         _SALVAGE * len(line),
     )  # made to be slow, a line could ask for the checksum of its rest at every byte
-    while budget > 0 and (head := _HEAD.search(line, at)) is not None:
+    while budget > 0 and (head := _HEAD.search(line, at)):
         at, end = head.start() + 1, head.end() + int(head[2])
         if end >= len(line):
             continue
@@ -230,16 +230,13 @@ class Content:
 
 def journal_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a journal, those that are too long in pieces; none where there is none."""
-    try:
-        with open_regular(path) as file:
-            yield from _lines(file)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise UnreadableRunError(
-            f"expected a journal that can be read at {path}, got {error.strerror}: check the file "
-            "and its permissions"
-        ) from None
+    sentence = one_sentence(
+        f"a journal that can be read at {path}",
+        "check the file and its permissions",
+        kind=UnreadableRunError,
+    )
+    with sentence, suppress(FileNotFoundError), open_regular(path) as file:
+        yield from _lines(file)
 
 
 def read_journal(path: Path, *, keep: Callable[[JsonObject], Any] = dict) -> Content:

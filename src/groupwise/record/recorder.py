@@ -11,7 +11,6 @@ checkpoints, and the place of the run's output, for the others. `opened` decides
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import math
@@ -24,14 +23,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from groupwise.arrays import Columns
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
@@ -93,7 +92,7 @@ def guarded(say: Say) -> Say:
     """
 
     def said(sentence: str) -> None:
-        with contextlib.suppress(Exception):
+        with suppress(Exception):
             say(sentence)
 
     return said
@@ -134,7 +133,7 @@ class Failures:
         """Whether nothing is to be tried any more."""
         return self.in_a_row >= self._most
 
-    @contextlib.contextmanager
+    @contextmanager
     def caught(self) -> Iterator[None]:
         """Catch what is raised inside."""
         try:
@@ -253,7 +252,7 @@ class Recorder:
 
     def _update_meanings(self) -> None:
         """Say anew what the columns mean, of which a step may have brought more."""
-        if self._meanings_of is not None and self.rows:
+        if self._meanings_of and self.rows:
             columns = {
                 name: values
                 for name, values in columns_of(self.rows).items()
@@ -266,13 +265,9 @@ class Recorder:
         number = 1
         while (aside := self.folder.with_name(f"{self.folder.name}.before-{number}")).exists():
             number += 1
-        try:
+        expected = f"to move the older record in {self.folder} aside"
+        with one_sentence(expected, "move it, or choose another folder"):
             self.folder.rename(aside)
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected to move the older record in {self.folder} aside, got {error.strerror}: "
-                "move it, or choose another folder"
-            ) from None
         self._say(f"{self.folder} held the record of an earlier run: it is now in {aside}")
 
     def append(self, row: JsonView, rollouts: RolloutDicts | None = None) -> None:
@@ -336,7 +331,7 @@ class Recorder:
         if self._writer is None and not self._reopened():
             self._trouble("")
             return
-        assert self._writer is not None
+        assert self._writer
         while self._waiting:
             try:
                 self._writer.append(*self._waiting[0], sync=False)
@@ -369,7 +364,7 @@ class Recorder:
             self._say(
                 f"the record in {self.folder} can be written again: the steps that waited are in it"
             )
-        if self._syncer is not None:
+        if self._syncer:
             self._syncer.due = True
             if self._syncer.problem:
                 self._say(
@@ -494,9 +489,9 @@ class Recorder:
 
     def _let_go(self) -> None:
         """Close the record."""
-        if self._syncer is not None:
+        if self._syncer:
             self._syncer.finish()
-        if self._writer is not None:
+        if self._writer:
             self._writer.close()
         self._writer, self._syncer = None, None
 
@@ -664,7 +659,7 @@ def _owned(places: Sequence[Path], run: Identity) -> list[tuple[Path, Identity |
     return [
         (place, identity)
         for place in places
-        if (identity := identity_in(place)) is not None and run.owns(identity)
+        if (identity := identity_in(place)) and run.owns(identity)
     ]
 
 
@@ -694,9 +689,7 @@ def opened(
     problem = f"the record in {folder} belongs to another run" if another else ""
     for place, there in places:
         recorder = make(place)
-        recorder.run = asdict(
-            Identity(there.id if there is not None else secrets.token_hex(8), run.home)
-        )
+        recorder.run = asdict(Identity(there.id if there else secrets.token_hex(8), run.home))
         try:
             recorder.open(after)
         except SecondWriterError as error:
@@ -718,7 +711,7 @@ def opened(
 
 def _will_pass(error: BaseException | None) -> bool:
     """Return whether a failure is one of those that come and go."""
-    while error is not None:
+    while error:
         if isinstance(error, OSError) and error.errno in _PASSING:
             return True
         error = error.__cause__ or error.__context__

@@ -24,11 +24,11 @@ import polars as pl
 from groupwise import parsing
 from groupwise.arrays import Float
 from groupwise.errors import (
-    GroupwiseError,
     InvalidArgumentError,
     MissingMetricError,
     OverwriteError,
     UnreadableRunError,
+    one_sentence,
 )
 from groupwise.files import beside, open_regular, table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
@@ -585,7 +585,7 @@ class RunRecord:
         """
         check_steps(self.steps)
         strangers = [
-            meaning.column for meaning in self.meanings if meaning.column not in self.steps.columns
+            meaning.column for meaning in self.meanings if meaning.column not in self.steps
         ]
         if strangers:
             raise InvalidArgumentError(
@@ -654,16 +654,13 @@ class RunRecord:
         _check_target(target, force=force)
         partial = target.parent / f".{target.name}.partial-{os.getpid()}"
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
-            self._write(partial)
-            _replace(target, partial)
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected to write the record to {target}, got {error.strerror or error}: choose "
-                "a folder that you can write"
-            ) from None
+            expected = f"to write the record to {target}"
+            with one_sentence(expected, "choose a folder that you can write"):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                self._write(partial)
+                _replace(target, partial)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
         return target
@@ -755,13 +752,8 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     ) -> None:
         """Open or continue the journal in `folder`."""
         _check_target(home := Path(folder), force=True, beside=COMPANIONS)
-        try:
+        with one_sentence(f"to make the folder {home}", "choose one that you can write"):
             home.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected to make the folder {home}, got {error.strerror}: choose one that you "
-                "can write"
-            ) from None
         self._journal = Journal(
             home / JOURNAL, keep=lambda entry: entry if "about" in entry else None
         )
@@ -992,9 +984,9 @@ def parse_about(about: Any, home: Path) -> RunRecord:
         return replace(
             RunRecord.empty(str(about["name"])),
             config=config,
-            meanings=tuple(_parsed_meaning(entry) for entry in about["meanings"]),
+            meanings=tuple(map(_parsed_meaning, about["meanings"])),
             sources=tuple(Source(**entry) for entry in about.get("sources", [])),
-            notes=tuple(str(note) for note in about.get("notes", [])),
+            notes=tuple(map(str, about.get("notes", []))),
         )
     except (KeyError, TypeError, ValueError, AttributeError, InvalidArgumentError) as error:
         reason = str(error)[:120]
@@ -1048,12 +1040,8 @@ def _sound_table(path: Path, checksums: JsonView) -> pl.DataFrame:
 
     Damaged Parquet can end the whole process inside its decoder.
     """
-    try:
+    with one_sentence(f"the table {path}", _RESTORE, kind=UnreadableRunError):
         damaged = _checksum(path) != checksums[path.name]
-    except OSError as error:
-        raise UnreadableRunError(
-            f"expected the table {path}, got {error.strerror}: {_RESTORE}"
-        ) from None
     if damaged:
         raise UnreadableRunError(
             f"expected the table {path} as it was saved, got another or a damaged one: {_RESTORE}"
@@ -1182,7 +1170,7 @@ def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
     on what is odd in it.
     """
     steps = mended(record.steps, odd)
-    meanings = tuple(meaning for meaning in record.meanings if meaning.column in steps.columns)
+    meanings = tuple(meaning for meaning in record.meanings if meaning.column in steps)
     return replace(
         record,
         steps=steps,
@@ -1193,7 +1181,7 @@ def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
 
 def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> None:
     """Raise where writing a record to `target` would touch something that must stay."""
-    try:
+    with one_sentence(f"a folder to write at {target}", "choose another"):
         if not target.exists() and not target.is_symlink():
             return
         inside = (
@@ -1201,10 +1189,6 @@ def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> N
             if target.is_dir() and not target.is_symlink()
             else None
         )
-    except OSError as error:
-        raise GroupwiseError(
-            f"expected a folder to write at {target}, got {error.strerror}: choose another"
-        ) from None
     if inside is None or inside - {*RECORD_FILES, *beside}:
         raise OverwriteError(
             f"expected a new folder at {target}, got something that is not a record: choose another"

@@ -191,7 +191,7 @@ def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
         odd["old", "prompt_id"] += len(rollouts) - len(kept_rows)
         rollouts = kept_rows
     for name in TEXT_COLUMNS:
-        if name in rollouts.columns:
+        if name in rollouts:
             length = rollouts[name].str.len_bytes().fill_null(0)
             older = rollouts["step"].filter(length.cum_sum(reverse=True) > parsing.MOST_TEXT)
             if len(older):
@@ -274,7 +274,7 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
         odd["clock", "optimizer_updates"] += wrong
         steps = steps.with_columns(optimizer_updates=pl.col("step").cast(pl.Float64))
     if not above.all():
-        odd["window", "window"] += int((~above).sum())
+        odd["window", "window"] += (~above).sum()
         steps = steps.with_columns(
             pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64)
         )
@@ -322,7 +322,7 @@ def read_parquet(path: Path, *, nested: bool = True) -> pl.DataFrame:
     try:
         open_regular(path).close()  # what opens it below does so unseen by Python's audit hooks
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
-        cells = int(table.select(pl.len()).collect().item()) * len(table.collect_schema())
+        cells = table.select(pl.len()).collect().item() * len(table.collect_schema())
         if cells > parsing.MOST_CELLS:
             most = f"at most {parsing.MOST_CELLS:,} cells"
             raise UnreadableRunError(
@@ -399,7 +399,10 @@ def plain_rollout(rollout: JsonView) -> JsonObject:
             f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the "
             "prompts of the step"
         )
-    plain: JsonObject = {"prompt_id": _writable(int(prompt))}
+    number = int(prompt)
+    if number.bit_length() > _WIDEST:  # its digits could not be read back
+        number = whole_number(number, Odd())
+    plain: JsonObject = {"prompt_id": number}
     for name in TEXT_COLUMNS:
         if name in rollout:
             plain[name] = _text(rollout[name])
@@ -409,11 +412,6 @@ def plain_rollout(rollout: JsonView) -> JsonObject:
                 value if type(value) is float else plain_number(key, value)
             )
     return plain
-
-
-def _writable(prompt: int) -> int:
-    """Return a prompt_id whose digits can be read back."""
-    return prompt if prompt.bit_length() <= _WIDEST else whole_number(prompt, Odd())
 
 
 def step_entry(row: JsonView, rollouts: Iterable[JsonView] | None) -> JsonObject:
@@ -472,7 +470,7 @@ def check_rollouts(rollouts: pl.DataFrame, *, left: bool) -> None:
                 "with rollouts_table"
             )
     for name in WHOLE_COLUMNS:
-        if name not in rollouts.columns or rollouts[name].null_count():
+        if name not in rollouts or rollouts[name].null_count():
             raise InvalidArgumentError(
                 f"expected {name} in every row of the rollouts, got a missing one: build "
                 "the table with rollouts_table"

@@ -110,7 +110,7 @@ def metric_series(
     column = record.column(metric)
     finite = np.abs(record.values(column)) <= LARGEST_VALUE
     rows = record.steps if finite.all() else record.steps.filter(finite)
-    value = rows[column].to_numpy().astype(float)
+    value = _array(rows[column])
     step = rows["step"].to_numpy().astype(np.int64)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
     meaning = record.meaning(column)
@@ -140,9 +140,9 @@ def metric_series(
 
 def rollout_rewards(record: RunRecord) -> Float:
     """Return the finite rewards of the rollouts."""
-    if record.rollouts is None or "reward" not in record.rollouts.columns:
+    if record.rollouts is None or "reward" not in record.rollouts:
         return np.zeros(0)
-    value = record.rollouts["reward"].drop_nulls().to_numpy().astype(float)
+    value = _array(record.rollouts["reward"].drop_nulls())
     return np.asarray(value[np.isfinite(value)])
 
 
@@ -164,7 +164,7 @@ def _time(rows: pl.DataFrame, step_T: Whole, clock: ClockName) -> Float:
         raise InvalidArgumentError(f"a clock has to count updates or steps; got {clock!r}")
     steps = step_T.astype(float)
     updates = rows["optimizer_updates"].to_numpy()
-    rising = bool(np.isfinite(updates).all()) and bool((np.diff(updates) > 0).all())
+    rising = np.isfinite(updates).all() and (np.diff(updates) > 0).all()
     return updates if clock == "updates" and rising else steps
 
 
@@ -186,7 +186,7 @@ def _is_share(
     """Return whether the metric is a mean of zeros and ones."""
     if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
         return False
-    if record.rollouts is not None and name in record.rollouts.columns:
+    if record.rollouts is not None and name in record.rollouts:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
     rollouts = _rollouts_of_a_step(record)
     return rollouts is not None and is_binary_mean(value_T, rollouts * window, resolution)
@@ -201,14 +201,12 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     factors = [
         pl.lit(float(value)) if value is not None else pl.col(column)
         for name, column in (("group_size", "group_size"), ("prompts_per_step", "prompts"))
-        if (value := record.config.value(name)) is not None or column in record.steps.columns
+        if (value := record.config.value(name)) is not None or column in record.steps
     ]
     if len(factors) == 2:
         product = record.steps.select((factors[0] * factors[1]).median()).item()
         return None if product is None else float(product)
-    if record.rollouts is None or not (
-        "reward" in record.rollouts.columns and "reward" in record.steps.columns
-    ):
+    if record.rollouts is None or not ("reward" in record.rollouts and "reward" in record.steps):
         return None
     counted = record.rollouts.group_by("step").agg(mean=pl.col("reward").mean(), count=pl.len())
     both = counted.join(record.steps.select("step", "reward"), on="step")
@@ -224,13 +222,13 @@ def _throughout(rows: pl.DataFrame, name: str, *, gaps: int = 0) -> Float | None
     """Return a column, or None where it is not known throughout, but for so many rows between
     others, as of what is logged by turns.
     """
-    if not len(rows) or name not in rows.columns:
+    if not len(rows) or name not in rows:
         return None
     values = rows[name]
     if gaps:
         every = values.forward_fill(gaps).backward_fill(gaps)
         values = values.interpolate().fill_null(every) if not every.null_count() else values
-    return None if values.null_count() else values.to_numpy().astype(float)
+    return None if values.null_count() else _array(values)
 
 
 def _sampling_variance(
@@ -276,7 +274,7 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | 
     rollouts take the mean of the others.
     """
     rollouts = record.rollouts
-    if rollouts is None or name not in rollouts.columns:
+    if rollouts is None or name not in rollouts:
         return None
     groups = (
         rollouts.filter(pl.col(name).is_not_null())
@@ -290,7 +288,7 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | 
     if len(steps) < max(3, len(rows) // 4):
         return None
     joined = rows.select("step").join(steps, on="step", how="left", maintain_order="left")
-    both = [_filled(joined[column].to_numpy().astype(float)) for column in ("between", "within")]
+    both = [_filled(_array(joined[column])) for column in ("between", "within")]
     variance = np.maximum(*both)
     return variance if variance.max() > 0 else None
 
@@ -302,7 +300,7 @@ def _filled(variance_T: Float) -> Float:
     finite = np.isfinite(variance_T)
     if not finite.any():
         return np.zeros(variance_T.size)
-    return _smooth(np.where(finite, variance_T, float(variance_T[finite].mean())))
+    return _smooth(np.where(finite, variance_T, variance_T[finite].mean()))
 
 
 def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> bool:
@@ -314,7 +312,7 @@ def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> boo
     scaled = value_T * count
     # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance
     # hardly ever.
-    off, near = float(np.abs(scaled - np.round(scaled)).max()), 1e-3 + max(1e-6, resolution) * count
+    off, near = np.abs(scaled - np.round(scaled)).max(), 1e-3 + max(1e-6, resolution) * count
     by_luck = (2 * near) ** np.unique(
         value_T
     ).size > _CHANCE  # rounded so far that any number is near a multiple
@@ -333,12 +331,12 @@ def _from_logged_std(
         ("reward_std_ambiguous", ""),
     ):
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
-        if name == "reward" and meaning is not None and meaning.column in rows.columns:
-            deviation = rows[meaning.column].to_numpy().astype(float)
+        if name == "reward" and meaning and meaning.column in rows:
+            deviation = _array(rows[meaning.column])
             finite = np.isfinite(deviation)
             if finite.any():
                 kind = words or "logged (within-group or batch-wide: the log cannot tell)"
-                variance = np.where(finite, deviation, float(deviation[finite].mean())) ** 2 / count
+                variance = np.where(finite, deviation, deviation[finite].mean()) ** 2 / count
                 return _smooth(variance), (
                     f"{kind} standard deviation of the reward over the square root of B G = "
                     f"{count:g} rollouts per row"
@@ -484,9 +482,7 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
     right = None
     if rewards and groups is not None:
         mean = record.values(rewards[0].column)[rows]
-        if np.isfinite(mean).all() and is_binary_mean(
-            mean, float(size * groups), rewards[0].resolution
-        ):
+        if np.isfinite(mean).all() and is_binary_mean(mean, size * groups, rewards[0].resolution):
             right = mean
     return zero_variance_of_columns(equal[rows], size, mean_T=right, groups=groups)
 
@@ -523,7 +519,7 @@ def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
     functions = [
         name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()
     ]
-    if "reward" in rollouts.columns and rollouts["reward"].count():
+    if "reward" in rollouts and rollouts["reward"].count():
         earned = pl.col("reward")
         outcome = earned.round(6)
     elif functions:
@@ -538,11 +534,9 @@ def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
 
 def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
     """Compute spread and shares from the completions themselves."""
-    text = [pl.col("prompt").first()] if "prompt" in outcomes.columns else []
+    text = [pl.col("prompt").first()] if "prompt" in outcomes else []
     spread = (
-        pl.col("reward").std(ddof=1)
-        if "reward" in outcomes.columns
-        else pl.lit(None, dtype=pl.Float64)
+        pl.col("reward").std(ddof=1) if "reward" in outcomes else pl.lit(None, dtype=pl.Float64)
     )
     groups = outcomes.group_by("step", "prompt_id", maintain_order=True).agg(
         *text, size=pl.len(), spread=spread, zero_variance=pl.col("outcome").n_unique() == 1
@@ -695,7 +689,7 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
     mean = record.values(rewards[0].column)
     finite = np.isfinite(mean)
     window = np.maximum(record.values("window")[finite], 1)
-    rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
+    rollouts = size * prompts * (np.median(window) if window.size else 1.0)
     if not is_binary_mean(mean[finite], rollouts, rewards[0].resolution):
         return GroupSeries(
             f"unavailable: the mean reward is not a count of right completions; {LOG_COMPLETIONS}"

@@ -279,7 +279,7 @@ class Run(RunRecord):
         """What a notebook shows: the judgement, with the curve in bars."""
         from groupwise.pages.markup import join, tag
 
-        return str(tag("pre", join(self._lines(), "\n")))
+        return str(tag("pre", join(*self._lines(), separator="\n")))
 
 
 def open_run(

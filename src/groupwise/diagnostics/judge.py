@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from groupwise.arrays import moving_mean
+from groupwise.arrays import mean_of, moving_mean
 from groupwise.diagnostics import (
     causes,
     completions,
@@ -540,7 +540,7 @@ def reward_heights(evidence: Evidence, *, cells: int = _CELLS) -> tuple[float | 
         value_T = np.full(step_T.size, np.nan)
         value_T[np.searchsorted(step_T, reward.step_T)] = reward.value_T
     parts = [part[np.isfinite(part)] for part in np.array_split(value_T, min(cells, value_T.size))]
-    means = [float(part.mean()) if part.size else None for part in parts]
+    means = [mean_of(part) if part.size else None for part in parts]
     finite = [mean for mean in means if mean is not None]
     low, high = min(0.0, *finite), max(0.0, *finite)
     span = high - low

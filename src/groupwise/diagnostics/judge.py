@@ -368,7 +368,8 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.AT_TOP:
         return f"{level if progress.since is None else moved}, {_top_of(evidence, progress.after)}"
     if progress.learning is Learning.RECOVERED:
-        return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
+        low = short(progress.before)
+        return f"{level}, recovered from a mean of {low} about step {progress.since:,}"
     if progress.learning is Learning.FALLING:
         return f"{moved}, lower since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:

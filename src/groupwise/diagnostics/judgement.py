@@ -142,7 +142,7 @@ class Fact(StrEnum):
     ENDS_LOST = "completions ended by themselves, and from one row to the next hardly any does"
     TRUNCATED_POSSIBLE = "the mean length is near its limit"
     CUT_AS_REWARD_FALLS = "truncation rises as the reward falls"
-    CUT_OFF_IN_MID_RUN = "completions began to hit the length limit during the run"
+    CUT_OFF_IN_MID_RUN = "completions came to hit the length limit during the run, perhaps again"
     TRUNCATED_PAID = "truncated completions earn reward"
     PARTS_CUT = "rows of training are cut far below the length of a rollout"
     TEXTS_REPEAT = "completions repeat themselves"

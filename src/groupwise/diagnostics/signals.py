@@ -1109,10 +1109,9 @@ def sign_of(
     begun = slice(before.start, before.start + few)
     ends = median(ahead[begun]), median(ahead[just])
     noise = _SCATTERS * scatter(ahead[before] - np.linspace(*ends, before.stop - before.start))
-    slides = ends[1] - ends[0] > max(matters, noise)
-    if slides and near is not first and not watched.share:
-        from_T = signal.value_T[begun]
-        words += f", from {short(median(from_T))} at step {signal.step_at(before.start):,}"
+    if peak < 0 and near is not first and ends[1] - ends[0] > max(matters, noise):
+        begin = short(median(signal.value_T[begun]))
+        words += f", from {begin} at step {signal.step_at(before.start):,}"
     step = signal.step_at(row)
     return Sign(watched.quantity, step, near, last, words, reached=reached, usual=first)
 

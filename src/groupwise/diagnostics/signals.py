@@ -1110,8 +1110,8 @@ def sign_of(
     ends = median(ahead[begun]), median(ahead[just])
     noise = _SCATTERS * scatter(ahead[before] - np.linspace(*ends, before.stop - before.start))
     if peak < 0 and near is not first and ends[1] - ends[0] > max(matters, noise):
-        begin = short(median(signal.value_T[begun]))
-        words += f", from {begin} at step {signal.step_at(before.start):,}"
+        level = short(median(signal.value_T[begun]))
+        words += f", from {level} at step {signal.step_at(before.start):,}"
     step = signal.step_at(row)
     return Sign(watched.quantity, step, near, last, words, reached=reached, usual=first)
 

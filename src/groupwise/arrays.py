@@ -153,6 +153,11 @@ def median(value_T: Float) -> float:
     )
 
 
+def mean_of(value_T: Float | Flags) -> float:
+    """Return the mean of finite numbers, or the share of what holds."""
+    return float(value_T.mean())
+
+
 # Rows of a moving mean from which sums are doubled: a product of longer rows goes to BLAS, whose
 # threads then wait for each other.
 _MANY_ROWS = 1000
@@ -202,6 +207,11 @@ def _first_bad(array: NDArray[Any]) -> str:
     return f"{array[tuple(bad[0])]} at [{place}]" + (
         f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     )
+
+
+def rows_before(row: int, few: int) -> slice:
+    """Return the few rows before one, or those that there are."""
+    return slice(max(0, row - few), row)
 
 
 def row_after(event_T: Flags) -> int:

@@ -55,7 +55,7 @@ def actions_of(key: str, settings: RunConfig, step: int | None) -> list[Action]:
                 ("restart", None, 130, ("model_name_or_path=checkpoint-130",), ""),
                 ("rate", 1 / 3, 1e-6 / 3, ("learning_rate=3.33e-07",), ""),
                 ("clip", None, None, (), ""),
-                ("updates", None, 1, ("num_iterations=1",), ""),
+                ("updates", None, 1, ("num_iterations=1", "steps_per_generation"), ""),
             ],
         ),
         (

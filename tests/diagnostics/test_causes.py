@@ -609,6 +609,16 @@ def test_what_the_settings_have_already_is_not_advised(updates: float | None, fe
     assert kinds == ["restart", "rate", *["updates"] * fewer]
 
 
+@pytest.mark.parametrize(("step", "named"), [(15, True), (None, True), (16, False)])
+def test_what_a_check_saw_once_the_fall_was_over_did_not_cause_it(
+    step: int | None, named: bool
+) -> None:
+    """What it gives no step for held from the first row on."""
+    given = incident((Fact.DECLINE, Fact.ENTROPY_GONE), slow=True)
+    given = replace(given, answers={"check": replace(given.answers["check"], step=step)})
+    assert (cause_of_fall(given).keys == ("concentration",)) is named
+
+
 def test_nothing_to_do_is_no_line() -> None:
     assert advice_for(Cause(), None, step=None, onset=None).do == ""
 

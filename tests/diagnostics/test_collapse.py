@@ -671,7 +671,7 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
     says("diagnostics/collapse/3", answer(judgement, "collapse").message)
     assert (judgement.state, judgement.cause.names) == (
         State.FAILED,
-        ("entropy collapse (the policy has lost its variety)",),
+        ("completions shrank in length, and the reward allows it",),
     )
 
 

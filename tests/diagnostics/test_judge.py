@@ -107,7 +107,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": DIPPED},
             State.OK,
             Learning.RECOVERED,
-            "reward 0.80, recovered from 0.10 at step 41",
+            "reward 0.80, recovered from a mean of 0.10 about step 41",
         ),
         (
             {"reward": 0.3 + noise()},

@@ -470,11 +470,12 @@ def test_a_checkpoint_that_a_console_loads_in_mid_run_is_a_restart(
 @pytest.mark.parametrize(
     ("equal", "follows", "last", "named"),
     [
-        (0.65, 1.0, 0.75, True),
+        (0.65, 1.0, 0.7, True),
         (0.55, 1.0, 0.6, True),
-        (0.65, 0.0, 0.75, False),
-        (0.3, 1.0, 0.75, False),
+        (0.65, 0.0, 0.7, False),
+        (0.3, 1.0, 0.7, False),
         (0.75, 1.0, 0.95, False),  # at its top nothing is left to teach
+        (0.65, 1.0, 0.85, False),  # nor near it
     ],
 )
 def test_groups_of_zero_variance_dilute_an_update_that_follows_the_others(

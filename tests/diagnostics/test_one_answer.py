@@ -67,8 +67,15 @@ def test_what_the_cause_goes_by_is_said_in_numbers_and_not_to_show_no_problem(
         ({}, {"gradient_norm": 0.9}, ["clip_gradient =1"]),
         ({}, {"gradient_norm": np.where(ROW == 40, 1.5, 0.9)}, []),
         ({}, {"gradient_norm": np.where(ROW < 90, 0.9, np.inf)}, []),
+        ({}, {"gradient_norm": 0.0}, []),  # nobody measured it
         ({"refresh_interval": 1}, {}, ["updates =1"]),
         ({"refresh_interval": 2}, {}, []),
+        ({"refresh_interval": 2, "framework": "trl"}, {}, []),
+        ({"lag_kind": "none"}, {}, ["updates =1"]),
+        # What is not stated is the trainer's default: one update of TRL, several of verl.
+        ({"framework": "trl"}, {}, ["updates =1"]),
+        ({"framework": "trl"}, {"clip_ratio": np.where(ROW == 40, 1e-4, 0.0)}, []),
+        ({"framework": "verl"}, {}, []),
     ],
 )
 def test_what_was_never_beyond_its_limit_needs_none(

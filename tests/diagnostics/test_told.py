@@ -643,7 +643,7 @@ def test_a_fall_that_goes_on_is_dated_forth_and_not_back(seed: int) -> None:
     assert {look.cause.keys for look in looks} - {()} == {("shrinking",)}  # and never another
 
 
-@pytest.mark.parametrize(("length", "key"), [(3.0, "shrinking"), (60.0, "update_too_long")])
+@pytest.mark.parametrize(("length", "key"), [(3.0, "short_earns"), (60.0, "update_too_long")])
 def test_a_gradient_of_completions_of_a_few_tokens_is_not_held_against_others(
     length: float, key: str
 ) -> None:

@@ -41,7 +41,7 @@ MARKS = {
     "objective/kl_avg objective/kl2_avg",
     "tinker": "env/all/reward/total env/all/by_group/frac_mixed progress/done_frac "
     "optim/kl_sample_train_v1",
-    "openrlhf": "group_reward_std train/vllm_kl dynamic_filtering_pass_rate actor_grad_norm",
+    "openrlhf": "train/vllm_kl dynamic_filtering_pass_rate",
     "marin": "inference.rollout/x/avg_reward inference.eval/x/avg_reward "
     "trainer_sampler_prob_diff_mean",
     "forge": "reward/evaluate_response/x rl_trainer/x",

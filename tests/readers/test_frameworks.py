@@ -418,6 +418,12 @@ def test_what_an_upgrade_renamed_is_one_column_unless_both_are_logged_side_by_si
         (["train/baseline_reward/pct_0"], "nemo-rl"),
         (["env/all/reward/total"], "tinker"),
         (["inference.rollout/sums/avg_reward"], "marin"),
+        # What loops of one's own write too names OpenRLHF only by two.
+        (["group_reward_std", "ppo_clip_ratio"], "openrlhf"),
+        (["train/actor_grad_norm", "train/total_length"], "openrlhf"),
+        (["reward", "group_reward_std", "policy_loss"], ""),
+        (["reward", "actor_grad_norm", "actor_lr"], ""),
+        (["reward", "stop_rate"], ""),
         ([], ""),
     ],
 )

@@ -48,7 +48,7 @@ from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.replay import RunReplay, replay_of_rollouts
 from groupwise.analysis.rollouts import HELD, Held, PromptTable, held_rollouts, prompt_table
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
-from groupwise.arrays import Float, floats, moving_mean
+from groupwise.arrays import Float, floats, mean_of, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
@@ -153,13 +153,13 @@ class ShownSignal:
             return self.judged[0]
         if self.sign and (self.sign.after is None or self.sign.now_from is not None):
             return math.nan if self.sign.after is None else self.sign.after
-        return float(self.value_T[-self.rows :].mean())
+        return mean_of(self.value_T[-self.rows :])
 
     @property
     def since(self) -> str:
         """Of which rows that is the mean, in words, or what the last number was."""
         if math.isnan(self.now):
-            return f"{self.written(self.value_T[-1])} at step {self.step_T[-1]:,.0f}"
+            return f"{self.written(float(self.value_T[-1]))} at step {self.step_T[-1]:,.0f}"
         rows = self.rows if self.judged is None else int((self.step_T >= self.judged[1]).sum())
         return f"mean of the last {rows:,} rows" if rows > 1 else f"step {self.step_T[-1]:,.0f}"
 
@@ -171,8 +171,8 @@ class ShownSignal:
             return self.sign.before, f"before step {self.sign.step:,}"
         earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
         if step is None or not earlier.size:
-            return self.value_T[: self.rows].mean(), "at the start"
-        return earlier[-LAST:].mean(), f"before step {step:,.0f}"
+            return mean_of(self.value_T[: self.rows]), "at the start"
+        return mean_of(earlier[-LAST:]), f"before step {step:,.0f}"
 
     def came_from(self, step: float | None) -> str:
         """Say from which level it came, and to which it went first if it is at another now."""
@@ -364,7 +364,7 @@ def _tiles(
             if reward.rows > 1
             else f"step {reward.step_T[0]:,.0f}"
         )
-        start = reward.written(reward.value_T[: reward.rows].mean())
+        start = reward.written(mean_of(reward.value_T[: reward.rows]))
         value = start if level is None else reward.written(level)
         yield Tile("Start", value, first if value == start else "level the judgement starts from")
         yield Tile(

@@ -26,7 +26,7 @@ from itertools import chain, repeat
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Ends, Float, Places
+from groupwise.arrays import Ends, Float, Places, mean_of, rows_before
 from groupwise.diagnostics.falls import fall_of, level_changes
 from groupwise.diagnostics.judgement import (
     NEEDED,
@@ -434,7 +434,7 @@ def rescored(
     """
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)
-    mean, size = float(gap_T.mean()), float(size_T.mean())
+    mean, size = mean_of(gap_T), mean_of(size_T)
     half_T = np.concatenate([2 * np.arange(len(answer_T)) // len(answer_T) for answer_T in gap])
     message, value = (
         f"the mean log-probability gap is {mean:.2g} nats and its mean size {size:.2g} nats",
@@ -449,7 +449,7 @@ def rescored(
         message += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
     if turns is not None and (turn_T := np.concatenate([*turns])).any():
         message += f" ({_by(turn_T, size_T)} by turn)"
-        later, begun = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
+        later, begun = (mean_of(size_T[part]) for part in (turn_T > 0, turn_T == 0))
         if later > max(_GAP, _TIMES * begun):
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     if size <= _ROUNDING:
@@ -482,7 +482,7 @@ def rescored(
     message += f"; the sampler is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
     fact = None
     if slope > max(_CLEARLY * error, ignored) and explained > (_WARMTH if warmth else _EXPLAINS):
-        left = float(np.abs(gap_T - np.concatenate([*way])).mean())
+        left = mean_of(np.abs(gap_T - np.concatenate([*way])))
         fact, beyond = _by_weights(slope, left, size, first=first)
         message += beyond
     elif of_a_part:
@@ -681,6 +681,15 @@ class Incident:
         """Return the answer that states a fact, or None."""
         return next((answer for answer in self.answers.values() if fact in answer.facts), None)
 
+    def came_late(self, clause: Clause) -> bool:
+        """Say whether a check saw what makes a cause likely only once the fall was over."""
+        likely = clause.certainty is Certainty.LIKELY and Fact.STANDS in clause.facts
+        if not likely or self.question is not Fact.FELL:
+            return False
+        change = level_changes(self.evidence).get("reward")
+        seen = (finding.step or 0 for finding in map(self.finding, clause.facts) if finding)
+        return max(seen, default=0) > max(self.onset or 0, change.last if change else 0)
+
     def ratio(self, quantity: str) -> float:
         """Return the level after the change over the level before it; 1 where nothing moved."""
         first, last = self._ends(quantity)
@@ -763,7 +772,7 @@ class Incident:
         if signal is None:
             return None
         row, few = signal.at(step), 2 * signal.tenth
-        return signal.score(slice(max(0, row - few), row), slice(row, row + few)) < -_CLEARLY
+        return signal.score(rows_before(row, few), slice(row, row + few)) < -_CLEARLY
 
     @property
     def _ends_short(self) -> bool:
@@ -791,7 +800,6 @@ class Incident:
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
             Fact.WEIGHTS_CAME: fell and self._ages[0] - self._ages[-1] >= RENEWED,
             Fact.OLD_ROLLOUTS: fell and max(self._ages) >= RENEWED,
-            Fact.CUT_AFTERWARDS: fell and self._cut_afterwards,
             Fact.EARNS: off_the_ends(self.evidence.reward),
             Fact.PROMPTS_AGAIN: self.question is Fact.PARTED and self._prompts_again,
             Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
@@ -805,13 +813,6 @@ class Incident:
             and (failing := who_fails(self.evidence, self.onset))
         ):
             yield failing
-
-    @property
-    def _cut_afterwards(self) -> bool:
-        """Whether most completions were truncated only after the reward had fallen."""
-        cut = self.finding(Fact.TRUNCATED_LIKELY)
-        change = level_changes(self.evidence).get("reward")
-        return bool(cut and cut.step and change and cut.step > change.last)
 
     @property
     def _prompts_again(self) -> bool:
@@ -952,10 +953,10 @@ def _by_rules(incident: Incident) -> Cause:
 
 
 def _holds(clause: Clause, incident: Incident, row: CauseRow) -> bool:
-    """Whether of each of a clause's entries one fact is seen, or is not; what is not logged is not
-    seen either.
+    """Whether of each of a clause's entries one fact is seen in time, or is not; what is not logged
+    is not seen either.
     """
-    return all(
+    return not incident.came_late(clause) and all(
         any(incident.sees(fact, row) is wanted for fact in facts) for facts, wanted in clause.atoms
     )
 

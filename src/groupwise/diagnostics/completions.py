@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Float, mean_of, median, rows_before
 from groupwise.diagnostics.falls import HALF, end_levels, level_changes
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -220,7 +220,7 @@ def _settles(evidence: Evidence, step: float) -> float:
         return np.inf
     row = reward.at(step)
     before, since = (
-        float(np.mean(np.diff(rows, 2) ** 2)) if rows.size > 3 else 0.0
+        mean_of(np.diff(rows, 2) ** 2) if rows.size > 3 else 0.0
         for rows in (reward.value_T[:row], reward.value_T[row:])
     )
     if reward.score(*both_ends(reward, max(3, len(reward) // 8))) <= 3.0:
@@ -320,7 +320,7 @@ def _rises(reward: NoisyMetric | None, cut: NoisyMetric) -> int | None:
     row = len(cut) - few
     if reward is None or len(reward) != len(cut) or len(cut) < 3 * few:
         return None
-    before, late = slice(max(0, row - 3 * few), row), slice(row, None)
+    before, late = rows_before(row, 3 * few), slice(row, None)
     rose, mean = cut.change(before, late).value, cut.level(late)
     if (
         rose < _RISES
@@ -351,7 +351,7 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
         # Where hardly any ends by itself the end may be missing.
         facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if late.value >= _NEARLY_ALL else _LIKELY
         return Finding(Status.WARNING, message, None, late, HALF, facts=facts)
-    before, since = float(near.mean()), cut.level_from(row)
+    before, since = mean_of(near), cut.level_from(row)
     message = (
         f"{percent(since)} of completions are truncated from step {step:,} on, {percent(before)} "
         f"in the {count(len(near), 'row')} before"
@@ -361,14 +361,14 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
     if rises:
         ends = arrow(*progress_of(evidence).change.ends)
         message = f"{message}; the reward falls at the end ({ends} in all)"
-        return by_sign(Status.WARNING, message, sign, HALF, Fact.CUT_AS_REWARD_FALLS)
+        return by_sign(message, sign, HALF, Fact.CUT_AS_REWARD_FALLS)
     facts = (*_LIKELY, Fact.CUT_OFF_IN_MID_RUN)
     # All at once, and longer: a lower limit cuts shorter ones, a need of length grows by and by.
     sudden = before < 0.25 and min(since, cut.level(slice(row, row + len(near)))) >= _NEARLY_ALL
     at = 0 if length is None else length.at(step)
     if sudden and length and length.score(slice(at), slice(at, None)) > _STANDARD_ERRORS:
         facts += (Fact.ENDS_LOST,)
-    return by_sign(Status.WARNING, message, sign, HALF, *facts)
+    return by_sign(message, sign, HALF, *facts)
 
 
 def _with_paid(finding: Finding, reward: NoisyMetric | None, cut: NoisyMetric) -> Finding:
@@ -378,7 +378,7 @@ def _with_paid(finding: Finding, reward: NoisyMetric | None, cut: NoisyMetric) -
     if reward is None or Fact.CUT_OFF_IN_MID_RUN not in finding.facts or finding.step is None:
         return finding
     row = reward.at(finding.step)
-    before, late = reward.level(slice(max(0, row - _MANY), row)), reward.level_from(row)
+    before, late = reward.level(rows_before(row, _MANY)), reward.level_from(row)
     complete = 1 - cut.level_from(cut.at(finding.step))
     low, least = min(reward.low, 0.0), complete + PAID * (1 - complete)
     if late - before <= HALF * reward.span or late - low < least * (reward.high - low):
@@ -473,11 +473,7 @@ def repetition(evidence: Evidence) -> Finding:
     if row == 0 and rose_since(evidence, step):
         return Finding(Status.INFO, message, step, exactly(late), LOOPS)
     return by_sign(
-        Status.WARNING,
-        message,
-        Sign("repetition", step, before, late, f"{words}{was}"),
-        LOOPS,
-        Fact.TEXTS_REPEAT,
+        message, Sign("repetition", step, before, late, f"{words}{was}"), LOOPS, Fact.TEXTS_REPEAT
     )
 
 
@@ -525,7 +521,7 @@ def truncated(evidence: Evidence) -> Finding:
         share,
         f"{percent(share)} of truncated completions earn reward",
     )
-    return by_sign(Status.WARNING, f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
+    return by_sign(f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
 
 
 def _cut(evidence: Evidence, graded: pl.DataFrame) -> pl.Series | None:

@@ -15,7 +15,16 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
-from groupwise.arrays import Ends, Float, Whole, median, moving_mean, row_after
+from groupwise.arrays import (
+    Ends,
+    Float,
+    Whole,
+    mean_of,
+    median,
+    moving_mean,
+    row_after,
+    rows_before,
+)
 from groupwise.diagnostics.judgement import Fact, Sign
 from groupwise.diagnostics.signals import (
     FALSE_ALARM,
@@ -478,14 +487,14 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
         begin = _nearly_all(evidence, reward)
     if begin is None:
         return None
-    before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)
+    before, late = rows_before(begin, LEVEL_ROWS), slice(begin, None)
     return change_between(reward, before, late, (begin, begin))
 
 
 def _with_answers(evidence: Evidence, reward: NoisyMetric) -> int | None:
     """The row since which a reward is lower than ever since it was there, with other answers."""
     height, late = reward.value_T - reward_floor(evidence), len(reward) - LOST_ROWS
-    means, now = moving_mean(height[:late], BEST_ROWS), float(height[late:].mean())
+    means, now = moving_mean(height[:late], BEST_ROWS), mean_of(height[late:])
     level, best = float(means.max()), int(means.argmax())
     error = reward.scatter * np.sqrt(1 / BEST_ROWS + 1 / LOST_ROWS)
     if height[late:].max() > (1 - LACKS) * level or level - now <= CLEARLY * error:
@@ -568,7 +577,7 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     ):
         return None
     few = max(2, min(5, row // 4))
-    typical, near = float(value[:row].mean()), value[row - few : row].mean()
+    typical, near = mean_of(value[:row]), value[row - few : row].mean()
     level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
     # Rows that are window means mix both states once: the row just before the stretch is left out.
     last = value[max(0, row - 1 - few) : row - 1].mean() if row > few else near
@@ -650,7 +659,7 @@ def find_fall(signal: NoisyMetric, floor: float) -> Fall | None:
     tail = below[-max(2, min(len(value) // 20, len(after) // 2)) :]
     lasts = onset_alarm.lasts and bool(tail.mean() >= HALF)
     top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
-    end = float(after.mean()) if lasts else float(after[below[start:]].mean())
+    end = mean_of(after) if lasts else mean_of(after[below[start:]])
     if signal.low < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
         return None  # where 0 is no floor slow noise reaches it too
     half = _LUCK * deviation / np.sqrt(max(len(after), 1))
@@ -772,7 +781,7 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
             if name == "truncated_share"
             else np.log(np.maximum(signal.value_T, least))
         )
-        change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
+        change = abs(mean_of(value[row : row + few]) - mean_of(value[row - few : row]))
         error = _LUCK * long_run_deviation(value[:row]) * np.sqrt(2 / few)
         means = moving_mean(value[:row], few)
         moved = np.abs(
@@ -798,7 +807,7 @@ def held_out_at(
     if held is None:
         return None
     row = held.at(step)
-    before = slice(max(0, row - _NEAR), row)
+    before = rows_before(row, _NEAR)
     after = slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR)
     if row < 2 or len(held) - row < 2:
         return None
@@ -899,9 +908,9 @@ def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, floa
     for _ in range(_ROUNDS):
         left = value_T - np.polyval(np.polyfit(place_T[kept], value_T[kept], degree), place_T)
         kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
-    both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
+    both, power = kept[1:] & kept[:-1], mean_of(left[kept] ** 2)
     product = left[1:] * left[:-1]
-    memory = max(float(product[both].mean()) / max(power, 1e-300), 0.0) if both.any() else 0.0
+    memory = max(mean_of(product[both]) / max(power, 1e-300), 0.0) if both.any() else 0.0
     memory = min(memory + (fitted + (fitted + 2) * memory) / n, LONGEST_MEMORY)
     slow = (1 + memory) / (1 - memory)
     return math.sqrt(power * n / (n - fitted) * slow), max((n - fitted) / slow, 1.0)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.arrays import Float, Whole, moving_mean, row_after
+from groupwise.arrays import Float, Whole, mean_of, moving_mean, row_after, rows_before
 from groupwise.diagnostics import verifier
 from groupwise.diagnostics.falls import (
     DECLINED,
@@ -45,6 +45,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     NoisyMetric,
     arrow,
+    at_steps,
     long_run_deviation,
 )
 from groupwise.diagnostics.verifier import (
@@ -165,7 +166,7 @@ def _of_other_prompts(pair: Pair, evidence: Evidence, finding: Finding) -> Findi
     fell = held < -_limit(pair) * noise
     harder = pair.held_M[:few].mean() < _HALF * pair.train_M[:few].mean()
     # From its floor nothing can be lost, to a loophole or else.
-    height = float(pair.held_M[best].mean())
+    height = mean_of(pair.held_M[best])
     low = pair.held_M.min() >= 0 and height < TRANSFER * pair.train_M[last].mean()
     floor = low and (not fell or held > -_HALF * height)
     slowly = gained > _limit(pair) * error and parting_of(pair).length > _LEAPS
@@ -217,7 +218,7 @@ def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     # Where something speaks for training only a fall beyond doubt asks for a look.
     coupling, doubtful = coupling_of(pair, before, after), _follows(held_out) or not pair.judges
     if coupling is None:
-        return _falls_alone(pair, slice(max(0, begin - (n - end)), begin), after, doubtful=doubtful)
+        return _falls_alone(pair, rows_before(begin, n - end), after, doubtful=doubtful)
     gain, opened = pair.gain_of_training(before, after)[0], _opened(pair, before, after)
     # The noise of the answers is in both: the gap may tell what is not shared where either scatters
     # too much.
@@ -362,7 +363,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     """
     early, late = _best_of(pair), pair.ends[1]
     held, error = pair.gain_held_out(early, late)
-    height = float(pair.held_M[early].mean())
+    height = mean_of(pair.held_M[early])
     height = height if pair.held_M.min() >= 0 else float(np.ptp(pair.held_M))
     gain, noise = pair.gain_of_training(early, late)
     if (
@@ -374,7 +375,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     step = max(parting_of(pair).step, int(pair.step_M[early.start]))
     change = pair.fall or _held_out_change(pair, step, early, late)
     sign = _sign("held_out", pair.name, step, change)
-    reward = arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
+    reward = arrow(*(mean_of(pair.train_M[part]) / pair.scale for part in (early, late)))
     message = f"{sign.words} since step {step:,}, training reward at the same steps {reward}"
     # A loophole pays: training that cannot have gained half as much found none.
     rose = gain + _GAINED * noise > -_HALF * held
@@ -391,16 +392,16 @@ def _solved(pair: Pair, few: int) -> bool:
     """
     if not _is_share(pair.held_M):
         return False
-    held, train = (float(value[-few:].mean()) for value in (pair.held_M, pair.train_M))
+    held, train = (mean_of(value[-few:]) for value in (pair.held_M, pair.train_M))
     caught_up = pair.scale == 1.0 and not pair.same and held > (1 - NEGLIGIBLE) * train
-    room = 1.0 - float(pair.held_M[:few].mean())
+    room = 1.0 - mean_of(pair.held_M[:few])
     return caught_up or room < _HALF * pair.gain_of_training(*pair.ends)[0]
 
 
 def _followed(pair: Pair) -> bool:
     """Whether training has only come to where the held-out reward stands."""
     ends, (gain, _) = pair.ends[1], pair.gain_of_training(*pair.ends)
-    ahead = float((pair.train_M - pair.held_M)[ends].mean())
+    ahead = mean_of((pair.train_M - pair.held_M)[ends])
     return pair.scale == 1.0 and not pair.same and ahead < TRANSFER * gain
 
 
@@ -492,7 +493,7 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
         return None
     parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
     train, held = (
-        [float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M)
+        [mean_of(value[part]) for part in parts] for value in (pair.train_M, pair.held_M)
     )
     pace = (after - before) / (before - first)
     best = float(moving_mean(pair.train_M[: before + few], few).max())
@@ -528,10 +529,10 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     """Note a training reward that goes on rising after the held-out one has stopped, which keeps
     most of what it gained: behind the last gain that noise does not explain.
     """
-    (few, levels), last = _levels(pair), float(pair.held_M[pair.ends[1]].mean())
+    (few, levels), last = _levels(pair), mean_of(pair.held_M[pair.ends[1]])
     gained = last - np.maximum.accumulate(levels) > _GAINED * pair.gain_held_out(*pair.ends)[1]
     row = max(row, row_after(gained))
-    best, step = float(pair.held_M[row : row + few].mean()), int(pair.step_M[row])
+    best, step = mean_of(pair.held_M[row : row + few]), int(pair.step_M[row])
     message = (
         f"Since step {step:,} the training reward rises while "
         f"the {pair.name}{',' * (',' in pair.name)} is flat: "
@@ -548,7 +549,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     since, row = parting.apart, int(np.searchsorted(pair.step_M, parting.apart))
     before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
     name = pair.name.split(",")[0] if pair.name != HELD_OUT else "held-out"
-    first = float(pair.train_M[before].mean()) / pair.scale
+    first = mean_of(pair.train_M[before]) / pair.scale
     held_out = pair.fall or _held_out_change(pair, since, before, late)
     signs = (
         _sign("reward", "reward", since, replace(pair.total or held_out, before=first)),
@@ -572,7 +573,7 @@ def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
 
 def _held_out_change(pair: Pair, since: int, early: slice, late: slice) -> LevelChange:
     """The change of the held-out reward between two stretches."""
-    before, after = (float(pair.held_M[part].mean()) for part in (early, late))
+    before, after = (mean_of(pair.held_M[part]) for part in (early, late))
     return LevelChange(since, since, before, after, int(pair.step_M[late][0]))
 
 
@@ -652,14 +653,10 @@ def _at_nothing(evidence: Evidence, scores: Mapping[str, NoisyMetric]) -> set[st
 
 def _rows_of_both(total: NoisyMetric, other: NoisyMetric) -> tuple[NoisyMetric, NoisyMetric] | None:
     """Two columns in the rows that hold both; None with fewer than twelve."""
-    step_T, *places = np.intersect1d(total.step_T, other.step_T, return_indices=True)
+    step_T = np.intersect1d(total.step_T, other.step_T)
     if len(step_T) < _FEWEST_IN_COMMON:
         return None
-    signals = (
-        replace(signal, step_T=step_T, value_T=signal.value_T[place])
-        for signal, place in zip((total, other), places, strict=True)
-    )
-    return next(signals), next(signals)
+    return at_steps(total, step_T), at_steps(other, step_T)
 
 
 def _fell_clearly(signal: NoisyMetric, limit: float, least: float | None) -> bool:
@@ -906,8 +903,9 @@ def _in_common(pair: Pair) -> Pair:
         return pair
     few = few_of(pair)
     best = int(moving_mean(pair.held_M, few).argmax())
-    held, error = pair.gain_held_out(slice(0, few), slice(best, best + few))
-    train, noise = pair.gain_of_training(slice(0, few), slice(best, best + few))
+    since = pair.ends[0], slice(best, best + few)
+    held, error = pair.gain_held_out(*since)
+    train, noise = pair.gain_of_training(*since)
     scale = (
         held / train
         if held > _GAINED * error and train > _GAINED * noise
@@ -977,7 +975,7 @@ def _ratio_of_gains(
 def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
     """The later mean minus the earlier, and its standard error."""
     first, last = value_M[early], value_M[late]
-    return float(last.mean() - first.mean()), float(
+    return mean_of(last) - mean_of(first), float(
         deviation * np.sqrt(1 / first.size + 1 / last.size)
     )
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from groupwise.arrays import Flags, Float, median
+from groupwise.arrays import Flags, Float, mean_of, median
 from groupwise.diagnostics.falls import (
     FEWEST_SWUNG,
     HALF,
@@ -196,7 +196,7 @@ def _weights(evidence: Evidence, reward: NoisyMetric, fall: Fall | None) -> Find
     for signal, value_T, event_T, limit, words, of in _degenerate(evidence):
         onset = since_when(event_T, still=False)
         if onset is not None:
-            step, mean = signal.step_at(onset), float(value_T[onset:].mean())
+            step, mean = signal.step_at(onset), mean_of(value_T[onset:])
             much = f"{100 * mean:.2g} %" if limit < 1 else f"{mean:.3g}"
             near = fall and fall.row - reward.at(step) <= max(8, len(reward) // 6)
             facts = (Fact.FEW_WEIGHTS_COUNT,) if near else ()
@@ -279,7 +279,9 @@ def lost(evidence: Evidence) -> Finding:
     row = fall.row if fall and fall.lasts else level.at(change.first)
     falling = after - floor > HALF * (before - floor)
     message = f"{sign.words}, {'falling' if falling else 'lost'} since step {sign.step:,}"
-    return by_sign(Status.CRITICAL, message, sign, before, _REWARD_FELL[by_and_by(level, row)])
+    return by_sign(
+        message, sign, before, _REWARD_FELL[by_and_by(level, row)], status=Status.CRITICAL
+    )
 
 
 def collapse(evidence: Evidence) -> Finding:

@@ -15,7 +15,7 @@ from itertools import chain
 
 import numpy as np
 
-from groupwise.arrays import moving_mean
+from groupwise.arrays import mean_of, moving_mean
 from groupwise.diagnostics import (
     causes,
     completions,
@@ -368,7 +368,8 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.AT_TOP:
         return f"{level if progress.since is None else moved}, {_top_of(evidence, progress.after)}"
     if progress.learning is Learning.RECOVERED:
-        return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
+        low = short(progress.before)
+        return f"{level}, recovered from a mean of {low} about step {progress.since:,}"
     if progress.learning is Learning.FALLING:
         return f"{moved}, lower since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
@@ -540,7 +541,7 @@ def reward_heights(evidence: Evidence, *, cells: int = _CELLS) -> tuple[float | 
         value_T = np.full(step_T.size, np.nan)
         value_T[np.searchsorted(step_T, reward.step_T)] = reward.value_T
     parts = [part[np.isfinite(part)] for part in np.array_split(value_T, min(cells, value_T.size))]
-    means = [float(part.mean()) if part.size else None for part in parts]
+    means = [mean_of(part) if part.size else None for part in parts]
     finite = [mean for mean in means if mean is not None]
     low, high = min(0.0, *finite), max(0.0, *finite)
     span = high - low

@@ -142,7 +142,7 @@ class Fact(StrEnum):
     ENDS_LOST = "completions ended by themselves, and from one row to the next hardly any does"
     TRUNCATED_POSSIBLE = "the mean length is near its limit"
     CUT_AS_REWARD_FALLS = "truncation rises as the reward falls"
-    CUT_OFF_IN_MID_RUN = "completions began to hit the length limit during the run"
+    CUT_OFF_IN_MID_RUN = "completions came to hit the length limit during the run, perhaps again"
     TRUNCATED_PAID = "truncated completions earn reward"
     PARTS_CUT = "rows of training are cut far below the length of a rollout"
     TEXTS_REPEAT = "completions repeat themselves"
@@ -205,7 +205,6 @@ class Fact(StrEnum):
     GRADIENT_BROKE = "the gradient norm grew 10,000-fold at the change"
     REWARD_AMONG_SIGNS = "the reward itself fell, or is missing, NaN or infinite"
     SAMPLER_MOVED = "the sampler gap grew fivefold at the change"
-    CUT_AFTERWARDS = "completions were truncated only after the reward had fallen"
     PROMPTS_AGAIN = "each prompt is seen 20 times or more"
     OLD_ROLLOUTS = "rollouts were at least 4 updates old as the reward fell"
     WEIGHTS_CAME = "the reward fell as the sampler took weights that were at least 4 updates newer"
@@ -598,7 +597,12 @@ def no_sign(message: str) -> Finding:
 
 
 def by_sign(
-    status: Status, message: str, sign: Sign, limit: float, *facts: Fact, log: str = ""
+    message: str,
+    sign: Sign,
+    limit: float,
+    *facts: Fact,
+    status: Status = Status.WARNING,
+    log: str = "",
 ) -> Finding:
     """Report a quantity that went beyond a limit: since its sign, with its level since, to the
     end.

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import Ends, median, moving_mean, row_after
+from groupwise.arrays import Ends, mean_of, median, moving_mean, row_after, rows_before
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
@@ -143,7 +143,7 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
         return _between(
             level,
-            (slice(max(0, drop - few), drop), slice(drop, None)),
+            (rows_before(drop, few), slice(drop, None)),
             Learning.FALLING if evidence.ended else Learning.LEARNING,
             gain,
             level.step_at(drop),
@@ -229,12 +229,12 @@ def _late_drop(evidence: Evidence, level: NoisyMetric) -> int | None:
     value, few = level.value_T - reward_floor(evidence), max(FEWEST_ROWS, len(level) // 8)
     # The usual row just before is the height: a few lucky rows make none.
     height = median(value[-_LAST - few : -_LAST])
-    lost = height - float(value[-_LAST:].mean())
+    lost = height - mean_of(value[-_LAST:])
     if not lost > max(height / 3, _SURELY * level.scatter * np.sqrt(2 / _LAST)):
         return None
     begin, lowest = lowest_since(value, height - lost / 2)
     late = value[begin:]
-    return begin if len(late) >= _LAST and float(late.mean()) < lowest else None
+    return begin if len(late) >= _LAST and mean_of(late) < lowest else None
 
 
 def _recovered(level: NoisyMetric, fall: Fall) -> Progress:
@@ -468,7 +468,7 @@ def at_a_ceiling(evidence: Evidence, *, since: int | None = None) -> bool:
         return False
     top = reward.high
     rows = reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :]
-    return float(rows.mean()) > (1 - _TENTH) * top > 0 and float((rows == top).mean()) >= OFTEN
+    return mean_of(rows) > (1 - _TENTH) * top > 0 and mean_of(rows == top) >= OFTEN
 
 
 def _held_out_arrived(evidence: Evidence) -> bool:
@@ -502,7 +502,7 @@ def zero_learning_rate(evidence: Evidence) -> Finding:
     row, n = row_after(~signal.is_zero), len(signal)
     if not row:
         return _no_rate(f"the learning rate is 0 in all {n} rows: {nothing}", signal.step_at(0))
-    before = median(signal.value_T[max(0, row - 3) : row])
+    before = median(signal.value_T[rows_before(row, 3)])
     by_schedule = before < _TENTH * signal.high
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         last = (
@@ -535,7 +535,7 @@ def _rise(evidence: Evidence, rate: NoisyMetric) -> Finding | None:
     before, after = float(value[row - 1]), float(value[row])
     sign = moved("learning_rate", rate.step_at(row), before, after)
     message = f"{sign.words} from step {sign.step:,}."
-    return by_sign(Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
+    return by_sign(message, sign, _TREBLED * before, Fact.RATE_ROSE, status=Status.INFO)
 
 
 def _no_rate(message: str, step: int | None, status: Status = Status.CRITICAL) -> Finding:

@@ -25,7 +25,17 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Ends, Flags, Float, Places, Whole, median, row_after
+from groupwise.arrays import (
+    Ends,
+    Flags,
+    Float,
+    Places,
+    Whole,
+    mean_of,
+    median,
+    row_after,
+    rows_before,
+)
 from groupwise.diagnostics.falls import CERTAIN, end_levels
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -131,7 +141,7 @@ def _reward_since(evidence: Evidence, step: int, *, near: int = 20) -> float:
         return 0.0
     row = reward.at(step)
     row = row if row >= 3 else max(3, len(reward) // 4)
-    return reward.score(slice(max(0, row - near), row), slice(max(row, len(reward) - 20), None))
+    return reward.score(rows_before(row, near), slice(max(row, len(reward) - 20), None))
 
 
 @once
@@ -570,7 +580,7 @@ def _of_advantage(evidence: Evidence, advantage: NoisyMetric) -> Finding | None:
         f"{sign.words} in {count(rows.size, 'row')}, first at step {step:,}; groups of up to "
         f"1,024 stay below {short(limit)}."
     )
-    return by_sign(Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
+    return by_sign(message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
 
 
 def _off_centre(evidence: Evidence, mean: NoisyMetric) -> Finding | None:
@@ -587,7 +597,7 @@ def _off_centre(evidence: Evidence, mean: NoisyMetric) -> Finding | None:
     where = f"from step {step:,} on" if left else "in the median row"
     message = f"{words} {where}, although subtracting the group mean makes it 0."
     sign, fact = Sign("advantage", step, None, usual, words), Fact.ADVANTAGE_OFF_CENTRE
-    return by_sign(Status.WARNING, message, sign, CENTRED, fact)
+    return by_sign(message, sign, CENTRED, fact)
 
 
 def _of_norm(evidence: Evidence, norm: NoisyMetric) -> Finding | None:
@@ -612,7 +622,7 @@ def _of_norm(evidence: Evidence, norm: NoisyMetric) -> Finding | None:
     words = f"gradient norm {short(whole)}"
     message = f"{words} from the first row on{more}; most healthy runs have 0.1 to 2."
     sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
-    return by_sign(Status.WARNING, message, sign, limit, fact)
+    return by_sign(message, sign, limit, fact)
 
 
 # A mean ratio below .97 is more than rounding. It counts as e^-gap where its logarithm is within
@@ -812,7 +822,7 @@ def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = count(step - first, "update")
     message = f"{sign.words}: half was lost within {updates} and never recovered"
-    return by_sign(Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
+    return by_sign(message, sign, HALF * start, Fact.DESTROYED_AT_ONCE, status=Status.CRITICAL)
 
 
 def _change(signal: NoisyMetric, step: int) -> float:
@@ -932,7 +942,7 @@ def left_at(value_T: Float, row: int) -> tuple[int, float | None, float]:
     middle, begun = np.sqrt(max(usual, 0.01 * value_T[row]) * value_T[row]), row
     while begun > 1 and (value_T[begun - 1] > middle) == (value_T[row] > usual):
         begun -= 1
-    return begun, median(value_T[max(0, begun - _NEAR_ROWS) : begun]), late
+    return begun, median(value_T[rows_before(begun, _NEAR_ROWS)]), late
 
 
 def ends_in_words(signal: NoisyMetric, unit: str = "") -> str:
@@ -968,7 +978,9 @@ def divergence(evidence: Evidence) -> Finding:
         f"a maximum of {short(float(kl.value_T[row:].max()))}."
     )
     sign = Sign("kl", step, before, late, f"KL {led_to(before, late)}")
-    return by_sign(Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE)
+    return by_sign(
+        message, sign, FAR_KL, Fact.KL_HUGE, status=Status.CRITICAL if lost else Status.WARNING
+    )
 
 
 @frozen
@@ -1058,11 +1070,11 @@ def _mismatch(
         else Status.WARNING
     )
     return by_sign(
-        status,
         f"{message}{more}.",
         Sign(column.quantity, step, before, late, words),
         column.limit,
         *facts,
+        status=status,
     )
 
 
@@ -1098,7 +1110,7 @@ def staleness(evidence: Evidence) -> Finding:
     sign = Sign(
         "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
     )
-    return by_sign(Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
+    return by_sign(message, sign, longest, Fact.ROLLOUTS_STALE)
 
 
 def discards(evidence: Evidence) -> Finding:
@@ -1123,30 +1135,24 @@ def discards(evidence: Evidence) -> Finding:
     if share is None:
         what = "groups" if dropped is groups else "rollouts"
         said = (
-            f"{float(np.mean(each)):.3g} {what} per row are discarded as too old; how many were "
+            f"{mean_of(each):.3g} {what} per row are discarded as too old; how many were "
             "generated is unknown"
         )
         return not_logged(said, "the group size and the prompts per step (--set)")
     row = beyond(dropped, share > DROPPED)
     if row is None and share.mean() <= DROPPED:
         return no_sign(
-            f"No sign of a problem: {percent(float(share.mean()))} of rollouts are discarded as "
-            "too old."
+            f"No sign of a problem: {percent(mean_of(share))} of rollouts are discarded as too old."
         )
     row = row or 0
-    step, late = dropped.step_at(row), float(share[row:].mean())
-    before = float(share[:row].mean()) if row else None
+    step, late = dropped.step_at(row), mean_of(share[row:])
+    before = mean_of(share[:row]) if row else None
     words = f"{percent(late)} of rollouts are discarded as too old"
     words += "" if before is None else f" (was {percent(before)})"
     message = f"Since step {step:,}, {words}."
     sign = Sign("dropped_samples", step, before, late, words)
     return by_sign(
-        Status.WARNING,
-        message,
-        sign,
-        DROPPED,
-        Fact.STALE_DISCARDED,
-        log="the lengths of discarded rollouts",
+        message, sign, DROPPED, Fact.STALE_DISCARDED, log="the lengths of discarded rollouts"
     )
 
 
@@ -1166,7 +1172,7 @@ def router(evidence: Evidence) -> Finding:
             words = f"{signal.name} {arrow(early, late)}"
             message = f"The expert load has drifted since step {step:,}: {words}."
             sign = Sign("router_load", step, early, late, words)
-            return by_sign(Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
+            return by_sign(message, sign, limit, Fact.ROUTER_DRIFTS)
     return no_sign("No sign of a problem: no expert load is seen to drift.")
 
 

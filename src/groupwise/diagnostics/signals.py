@@ -28,8 +28,19 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Ends, Flags, Float, Whole, floats, mean_ranks, median, moving_mean
+from groupwise.arrays import (
+    Ends,
+    Flags,
+    Float,
+    Whole,
+    floats,
+    mean_of,
+    mean_ranks,
+    median,
+    moving_mean,
+)
 from groupwise.diagnostics.judgement import Sign
+from groupwise.edge.mode import defaults_of
 from groupwise.errors import MissingMetricError
 from groupwise.files import forms, table_rows
 from groupwise.intervals import Interval, percent
@@ -184,7 +195,7 @@ class NoisyMetric:
 
     def level(self, rows: slice) -> float:
         """Return the mean of some rows."""
-        return float(self.value_T[rows].mean())
+        return mean_of(self.value_T[rows])
 
     def level_until(self, row: int) -> float:
         """Return the mean of the rows before a row."""
@@ -198,7 +209,7 @@ class NoisyMetric:
         """Return the mean of some rows with its 95 % interval."""
         part = self.value_T[rows]
         half = float(_QUANTILE * self.deviation / np.sqrt(max(part.size, 1)))
-        value = float(part.mean()) if part.size else math.nan
+        value = mean_of(part) if part.size else math.nan
         low, high = self.bounds or (-np.inf, np.inf)
         return Interval(value, max(value - half, low), min(value + half, high))
 
@@ -207,7 +218,7 @@ class NoisyMetric:
         first, last = self.value_T[early], self.value_T[late]
         if not first.size or not last.size:
             return Interval(math.nan, -np.inf, np.inf)
-        value = float(last.mean() - first.mean())
+        value = mean_of(last) - mean_of(first)
         half = float(_QUANTILE * self.deviation * np.sqrt(1 / first.size + 1 / last.size))
         return Interval(value, value - half, value + half)
 
@@ -257,6 +268,12 @@ def share_of(step_T: Any, value_T: Any) -> NoisyMetric:
     return signal_of(
         "share", np.asarray(step_T)[keep].astype(np.int64), value[keep], bounds=(0.0, 1.0)
     )
+
+
+def at_steps(signal: NoisyMetric, step_T: Whole) -> NoisyMetric:
+    """Return the rows of a signal at steps of its own."""
+    value = signal.value_T[np.searchsorted(signal.step_T, step_T)]
+    return replace(signal, step_T=step_T, value_T=value)
 
 
 def long_run_deviation(value_T: Float) -> float:
@@ -378,7 +395,7 @@ class Evidence:
             return None
         low = min(0.0, float((reward if least is None else least).value_T.min()))
         high = most.high
-        again = float((most.value_T == high).mean()) >= OFTEN
+        again = mean_of(most.value_T == high) >= OFTEN
         return (low, high) if again and low <= reward.low and reward.high <= high else None
 
     @cached_property
@@ -571,19 +588,34 @@ class Evidence:
         within = [
             row["action"]
             for row in table_rows("diagnostics/needless.tsv")
-            if self._most(row["quantity"]) <= float(row["most"])
+            if self._most(row["quantity"], zeros=bool(row["zeros"])) <= float(row["most"])
         ]
         return [
             *["mask"] * self.never_cut,
             *["clip"] * (not _UNCLIPPED.search(str(self.setting("loss")))),
-            *["updates =1"] * (self.setting("refresh_interval") == 1),
+            *["updates =1"] * self._one_update,
             *within,
         ]
 
-    def _most(self, name: str) -> float:
-        """The largest that a quantity may have been: anything where its last row is no number."""
+    @property
+    def _one_update(self) -> bool:
+        """Whether a generation has one update: by the settings, or else by the trainer's default,
+        unless a token was clipped, as none is in the first update.
+        """
+        interval, kind = self.setting("refresh_interval"), self.setting("lag_kind")
+        if interval is None and kind is None and not self.quantity("clip_ratio"):
+            kind = defaults_of(str(self.setting("framework")).lower()).get("lag_kind")
+        return bool(interval == 1 or kind == "none")
+
+    def _most(self, name: str, *, zeros: bool) -> float:
+        """The largest that a quantity may have been: anything where its last row is no number, or
+        where zeros alone, which do not count, were logged.
+        """
         names = self._spellings.get(name, ())
-        most = [column.high + column.resolution for column in map(self._column, names) if column]
+        columns = [column for column in map(self._column, names) if column]
+        most = [
+            column.high + column.resolution for column in columns if zeros or column.value_T.any()
+        ]
         ends = [self.record.values(column)[-1] for column in names]
         return max(most, default=math.inf) if np.isfinite(ends).all() else math.inf
 
@@ -832,7 +864,7 @@ def _explains(grades: Ends, value_T: Float, spread_T: Float) -> bool:
     telling = np.isfinite(spread_T) & (expected > 0.1 * (high - low))
     if telling.sum() < 5:
         return False
-    return float((np.abs(spread_T[telling] / expected[telling] - 1) < _OFF).mean()) > 0.9
+    return mean_of(np.abs(spread_T[telling] / expected[telling] - 1) < _OFF) > 0.9
 
 
 # Standard deviations of the rewards below the top at which a height of unknown origin begins; right
@@ -1073,15 +1105,15 @@ def sign_of(
         return None  # it drifts there as it did before
     if small or watched.spike:
         near = first  # of a row that leaps, or a move that began before the reach
-    return Sign(
-        watched.quantity,
-        signal.step_at(row),
-        near,
-        last,
-        _move_in_words(watched, near, there, last),
-        reached=reached,
-        usual=first,
-    )
+    words = _move_in_words(watched, near, there, last)
+    begun = slice(before.start, before.start + few)
+    ends = median(ahead[begun]), median(ahead[just])
+    noise = _SCATTERS * scatter(ahead[before] - np.linspace(*ends, before.stop - before.start))
+    if peak < 0 and near is not first and ends[1] - ends[0] > max(matters, noise):
+        level = short(median(signal.value_T[begun]))
+        words += f", from {level} at step {signal.step_at(before.start):,}"
+    step = signal.step_at(row)
+    return Sign(watched.quantity, step, near, last, words, reached=reached, usual=first)
 
 
 def just_before(signal: NoisyMetric, row: int) -> float:

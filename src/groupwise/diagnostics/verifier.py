@@ -23,7 +23,7 @@ from functools import reduce
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Ends, Float, median, moving_mean, row_after
+from groupwise.arrays import Ends, Float, mean_of, median, moving_mean, row_after, rows_before
 from groupwise.diagnostics.falls import (
     DEGREE,
     TELLING_ROWS,
@@ -67,6 +67,7 @@ from groupwise.diagnostics.signals import (
     Evidence,
     NoisyMetric,
     arrow,
+    at_steps,
     both_ends,
     ends_of,
     floor_of,
@@ -133,7 +134,7 @@ def environments(evidence: Evidence) -> Finding:
     if mirrored or (2 * each.fell > each.count and not rises):
         return Finding(Status.INFO, message, worst.step)
     sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
-    return by_sign(Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
+    return by_sign(message, sign, LOST, Fact.ENVIRONMENT_FELL)
 
 
 @once
@@ -276,7 +277,7 @@ def time_limit(evidence: Evidence) -> Finding:
     limits = (sign for sign in _near_limits(evidence) if (falls if sign.before else flat))
     if row is None and not alike and (near := next(limits, None)):
         words = f"{near.words}, and the longest time hardly varies, as with a time limit."
-        return by_sign(Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
+        return by_sign(words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
         return no_sign(
             "No sign of a problem: no time is at a ceiling that length and reward leave open."
@@ -286,7 +287,7 @@ def time_limit(evidence: Evidence) -> Finding:
     words = f"{signal.name} {arrow(early, late)}"
     message = f"{words} since step {step:,}, a ceiling that at most 1 % of the rows exceed."
     sign = Sign("time", step, early, late, words)
-    return by_sign(Status.WARNING, message, sign, late, Fact.TIMED_OUT)
+    return by_sign(message, sign, late, Fact.TIMED_OUT)
 
 
 def _near_limits(evidence: Evidence) -> Iterator[Sign]:
@@ -295,7 +296,7 @@ def _near_limits(evidence: Evidence) -> Iterator[Sign]:
     """
     for most in evidence.matching(_TIMES):
         level, (path, is_most, rest) = median(most.value_T), most.column.rpartition("max")
-        pinned = float((abs(most.value_T - level) <= PINNED * level).mean())
+        pinned = mean_of(abs(most.value_T - level) <= PINNED * level)
         for mean in evidence.matching(re.escape(f"{path}mean{rest}")) if is_most else ():
             early, late = end_levels(mean)
             if pinned >= NEARLY_ALL and HALF * level < late < (1 - BELOW) * level:
@@ -315,7 +316,7 @@ def _pinned(signal: NoisyMetric) -> int | None:
         return None
     usual = median(value[:row])
     varied = median(abs(value[:row] - usual)) > PINNED * level
-    above = float((value > (1 + PINNED) * level).mean())
+    above = mean_of(value > (1 + PINNED) * level)
     return row if varied and above <= PINNED and usual < (1 - BELOW) * level else None
 
 
@@ -350,14 +351,14 @@ def failing(signal: NoisyMetric, about: str, least: Ends, fact: Fact) -> Finding
         if fact is Fact.INFRASTRUCTURE_FAILS and min(whole, early) > MORE_FAILED:
             sign = Sign("failure_share", signal.step_at(0), None, whole, words)
             message = f"{about} from the first row on: {words}."
-            return by_sign(Status.WARNING, message, sign, MORE_FAILED, fact)
+            return by_sign(message, sign, MORE_FAILED, fact)
         status = Status.INFO if whole > HALF else Status.NONE
         return Finding(status, f"{words} in the median row; it was {percent(early)} at first.")
     step, late = signal.step_at(row), signal.level_from(row)
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
     sign = Sign(quantity, step, early, late, words)
-    return by_sign(Status.WARNING, f"{about} from step {step:,} on: {words}.", sign, limit, fact)
+    return by_sign(f"{about} from step {step:,} on: {words}.", sign, limit, fact)
 
 
 def tool_use(evidence: Evidence) -> Finding:
@@ -385,7 +386,7 @@ def tool_use(evidence: Evidence) -> Finding:
     if evidence.trend > CLEARLY:
         return Finding(Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", first, early, late, words)
-    return replace(by_sign(Status.WARNING, message, sign, limit, Fact.TOOLS_STOPPED), step=step)
+    return replace(by_sign(message, sign, limit, Fact.TOOLS_STOPPED), step=step)
 
 
 LOG = "the mean of each reward function (TRL: rewards/NAME/mean)"
@@ -448,11 +449,12 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
     )
     if form and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form, purpose[0])
-    rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
-    earned = _late(functions[nothing[0]])
+    signal, name = functions[nothing[0]], clean(nothing[0], longest=40)
+    earned, most = _late(signal), f" (maximum {short(signal.high)})" * bool(signal.high)
     message = (
         f"the reward function {name} gives {short(earned) if earned else 'nothing'} at the end of "
-        f"{rows}; the log has {count(len(functions) - 1, 'other reward function')}."
+        f"{count(len(signal), 'row')}{most}; the log has "
+        f"{count(len(functions) - 1, 'other reward function')}."
     )
     return Finding(Status.INFO, message)
 
@@ -504,7 +506,7 @@ def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> F
     message = f"Only the format earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
         return Finding(Status.INFO, message, step, exactly(late), EARNS)
-    return by_sign(Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
+    return by_sign(message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 
 
 def _late(signal: NoisyMetric) -> float:
@@ -545,16 +547,8 @@ def together(evidence: Evidence) -> tuple[NoisyMetric | None, Mapping[str, Noisy
     common = reduce(np.intersect1d, (signal.step_T for signal in (reward, *functions.values())))
     if len(common) < _MOST_ROWS * len(reward):
         return reward, functions
-
-    def at_common(signal: NoisyMetric) -> NoisyMetric:
-        return signal_of(
-            signal.column,
-            common,
-            signal.value_T[np.searchsorted(signal.step_T, common)],
-            bounds=signal.bounds,
-        )
-
-    return at_common(reward), {name: at_common(signal) for name, signal in functions.items()}
+    whole = {name: at_steps(signal, common) for name, signal in functions.items()}
+    return at_steps(reward, common), whole
 
 
 def weights_of(evidence: Evidence) -> Mapping[str, float]:
@@ -713,11 +707,11 @@ def _nothing(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     facts = (Fact.NOTHING_EARNED,)
     if row == 0:
         return Finding(status, message, None, exactly(0.0), 0.0, facts=facts)
-    before = float(value[:row].mean())
+    before = mean_of(value[:row])
     sign = moved("reward", reward.step_at(row), before, 0.0)
     sizes = map(evidence.setting, ("prompts_per_step", "group_size"))
     earned = row * before * math.prod(size or _USUAL_SIZE for size in sizes)
-    return by_sign(status, message, sign, 0.0, *facts * (earned < _BY_LUCK))
+    return by_sign(message, sign, 0.0, *facts * (earned < _BY_LUCK), status=status)
 
 
 def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None:
@@ -770,7 +764,7 @@ def _frozen(signal: NoisyMetric, tail: Constant) -> bool:
     """Whether one number follows rows that scattered about it: no jump, and no top or floor,
     known or by the rows.
     """
-    before = signal.value_T[max(0, tail.row - _MANY_ZEROS) : tail.row]
+    before = signal.value_T[rows_before(tail.row, _MANY_ZEROS)]
     among = min(int((before > tail.value).sum()), int((before < tail.value).sum())) >= 2
     if signal.bounds:
         low, high = signal.bounds
@@ -822,7 +816,7 @@ def _outages(evidence: Evidence) -> Finding | None:
         or len(np.unique(rest.value_T)) < _NUMBERS
     ):
         return None
-    first, around = reward.step_at(rows[0]), short(float(level[rows].mean()))
+    first, around = reward.step_at(rows[0]), short(mean_of(level[rows]))
     some = f"{count(len(rows), 'row')} of {len(reward)}"
     message = (
         f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, while "
@@ -885,7 +879,7 @@ def _drop(evidence: Evidence) -> Finding | None:
         return None
     # A policy that declines takes it along as a verifier does.
     held_out = held_out if clear is None or at_once(level, row) else None
-    height = reward.level(slice(max(0, row - _HEIGHT), row)) - floor
+    height = reward.level(rows_before(row, _HEIGHT)) - floor
     surely = (behaviour, held_out) == (Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
     status = _of_drop(-change / max(height, 1e-9), surely=surely, ended=evidence.ended)
     message, lost = _of_what(evidence, step, change)
@@ -936,7 +930,7 @@ def _declined(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | Non
     if decline is None or not at_once(level, decline.middle, clearly=False):
         return None
     row, few = decline.middle, max(5, len(level) // 20)
-    change = level.change(slice(max(0, row - few), row), slice(row, row + few)).value
+    change = level.change(rows_before(row, few), slice(row, row + few)).value
     most = -change >= HALF * (decline.change.before - decline.change.after)
     return (row, change) if most else None
 
@@ -985,8 +979,8 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
 
 def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     """Hold both explanations against the share of groups without a success."""
-    wrong, none = (float((grade_N == 0).mean()) for grade_N in (before, after))
-    whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
+    wrong, none = (mean_of(grade_N == 0) for grade_N in (before, after))
+    whole, scattered = wrong + lost * (1 - wrong), mean_of(lost**before)
     error = math.sqrt(
         max(none * (1 - none), 0.01) / after.size + max(wrong * (1 - wrong), 0.01) / before.size
     )

@@ -17,7 +17,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, median, moving_mean, row_after
+from groupwise.arrays import Flags, Float, mean_of, median, moving_mean, row_after, rows_before
 from groupwise.diagnostics.falls import constant_tail, reward_level
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -156,7 +156,7 @@ def _halfway(equal_T: Float, onset: int) -> int:
     """
     if onset == 0:
         return 0
-    middle = (median(equal_T[:onset]) + float(equal_T[onset:].mean())) / 2
+    middle = (median(equal_T[:onset]) + mean_of(equal_T[onset:])) / 2
     return row_after(equal_T[:onset] < middle) or onset
 
 
@@ -168,7 +168,7 @@ def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
     if reward is None:
         return False
     row = reward.at(step)
-    return reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
+    return reward.score(rows_before(row, few), slice(row, row + few)) > _CLEARLY - 1
 
 
 def _rose_to(evidence: Evidence, level: NoisyMetric, row: int) -> bool:
@@ -274,7 +274,7 @@ def _at_an_end(evidence: Evidence, equal: NoisyMetric) -> Float:
         steps["chance"].to_numpy().astype(float),
         np.searchsorted(steps["step"].to_numpy(), equal.step_T[1:]),
     )
-    return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
+    return np.array([mean_of(part) if part.size else 0.0 for part in parts])
 
 
 def _room_of_mean(evidence: Evidence, equal: NoisyMetric) -> Float:
@@ -307,7 +307,7 @@ def _share_right(reward: NoisyMetric) -> Float:
 
 def _late_share_right(reward: NoisyMetric) -> float:
     """The same in the last quarter of the rows."""
-    return float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
+    return mean_of(_share_right(reward)[-max(len(reward) // 4, 5) :])
 
 
 def off_the_ends(reward: NoisyMetric | None) -> bool:
@@ -319,7 +319,7 @@ def off_the_ends(reward: NoisyMetric | None) -> bool:
 
 def _earlier_rate(event_T: Flags) -> float:
     """Rate of an event in the first quarter of the rows; 0 where it is in all of them."""
-    return 0.0 if event_T.all() else float(event_T[: max(len(event_T) // 4, 4)].mean())
+    return 0.0 if event_T.all() else mean_of(event_T[: max(len(event_T) // 4, 4)])
 
 
 def _all_wrong(evidence: Evidence, equal: NoisyMetric, room: Float) -> Finding | None:
@@ -362,7 +362,7 @@ def _silent_rows(evidence: Evidence) -> Finding | None:
     if {len(track.step_T) for track in tracks} != {len(reward)}:
         return None
     silent = np.all([track.is_zero for track in tracks], axis=0)
-    share = float(silent.mean())
+    share = mean_of(silent)
     if share <= STARVED:
         return None
     message = (
@@ -372,7 +372,7 @@ def _silent_rows(evidence: Evidence) -> Finding | None:
         return Finding(Status.INFO, message)
     step = reward.step_at(int(silent.argmax()))
     sign = Sign("reward", step, None, share, "rewards are all equal")
-    return by_sign(Status.WARNING, message, sign, _MOSTLY_DEAD, Fact.ONE_ANSWER)
+    return by_sign(message, sign, _MOSTLY_DEAD, Fact.ONE_ANSWER)
 
 
 def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -> Finding | None:
@@ -483,7 +483,7 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     times as many as at first; throughout as the reward rises; or where it stands and the
     gradient's norm follows those that teach.
     """
-    norm = evidence.quantity("gradient_norm")
+    norm, learning = evidence.quantity("gradient_norm"), progress_of(evidence).learning
     few = max(len(equal) // 10, 4)
     first, last = equal.level_until(few), equal.mean(slice(-few, None))
     if not off_the_ends(evidence.reward) or last.value < HALVED:
@@ -491,12 +491,14 @@ def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     fact, words = Fact.UPDATE_DILUTED, _alike(equal, -few, few)
     if last.value >= _TIMES * first:
         fact = Fact.GROUPS_ALIKE_TREBLED
-    elif progress_of(evidence).learning.gained:
+    elif learning.gained:
         if first < HALVED:
             return None
     elif norm is None or max(rank_correlations(equal, norm)) > -_FOLLOWS:
         return None
-    return Finding(Status.INFO, words, None, last, HALVED, facts=(fact,))
+    # At its top a reward lacks nothing: it is a note, and no problem.
+    facts = () if learning is Learning.AT_TOP else (fact,)
+    return Finding(Status.INFO, words, None, last, HALVED, facts=facts)
 
 
 def _quarter(equal: NoisyMetric) -> int:

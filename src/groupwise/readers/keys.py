@@ -125,9 +125,10 @@ _SINCE = tuple(
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset(vocabulary("trl_family"))
 _HELD_OUT = re.compile(rf"^{HELD_OUT}[/_. ]|(?<=/)(eval|evaluation|val|validation)s?/")
-# A framework is known by any one of these keys; the first that fits counts.
+# A framework is known by any one of these keys, or by several that others write too; the first
+# that fits counts.
 _FRAMEWORKS = tuple(
-    (row["framework"], re.compile(row["pattern"]))
+    (row["framework"], re.compile(row["pattern"]), int(row["least"] or 1))
     for row in table_rows("readers/marks.tsv")
     if not row["since"]
 )
@@ -180,7 +181,11 @@ def looks_like_trl(keys: Iterable[str]) -> bool:
 def framework_of(keys: Iterable[str]) -> str:
     """Return the framework whose keys these are, "" where none is known by them."""
     names = [plain_key(key).rsplit(" - ", 1)[-1] for key in keys]
-    marked = (framework for framework, mark in _FRAMEWORKS if any(map(mark.fullmatch, names)))
+    marked = (
+        framework
+        for framework, mark, least in _FRAMEWORKS
+        if sum(mark.fullmatch(name) is not None for name in names) >= least
+    )
     framework = next(marked, "")
     return framework if framework == "ms-swift" or not looks_like_trl(names) else "trl"
 

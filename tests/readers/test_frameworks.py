@@ -429,3 +429,64 @@ def test_what_an_upgrade_renamed_is_one_column_unless_both_are_logged_side_by_si
 )
 def test_the_framework_is_known_by_its_keys(keys: list[str], framework: str) -> None:
     assert framework_of(keys) == framework
+
+
+# As prime-rl's orchestrator and trainer print a step and an evaluation, before 0.6 and since.
+PRIME_OLD = (
+    "10:00:{0:02} SUCCESS Step {0} | Time: 29.02s | Reward: {1:.4f} | Throughput: 9000.0 tokens/s "
+    "| Seq. Length: 1593.6 tokens/sample | Async Level: 1 | Max. Off-Policy Level: {0}\n"
+    "10:00:{0:02} SUCCESS Step {0} | Time: 29.02s | Loss: 0.0012 | Entropy: 0.2383 | Mismatch KL: "
+    "0.0008 | Grad. Norm: 0.1205 | LR: 1.00e-06 | MFU: 22.1% | Peak Mem.: 61.2 GiB\n"
+    "10:00:{0:02} SUCCESS Evaluated aime-24 in 81.20s (Avg@4={2:.4f}, Pass@4: 0.5000, No-response: "
+    "0.0%, Completion Length: 1473.63 (±80.00, ∈[10.00, 900.00]), Truncated: 12.5%)\n"
+)
+PRIME_NEW = (
+    "10:00:{0:02} SUCCESS Step {0} |   32.1s | Reward {1:.4f} | Trainable 5/8 (62.5%) | Turns 1.0 "
+    "| Branches 1.0 | Max Off-Policy {0} | Error 12.5% | Cancelled 0.0% | Truncation 12.5%\n"
+    "10:00:{0:02} SUCCESS Evaluated aime-24 | Policy v{0} |   81.2s | Reward {2:.4f} | Turns 1.0 | "
+    "Branches 1.0 | Error 0.0% | Truncation 12.5% | Timeout 0.0%\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        (PRIME_OLD, {"sampler_mismatch": 0.0008, "eval/pass_at_k/aime-24": 0.5}),
+        (PRIME_NEW, {"failure_share": 0.125, "truncated_share": 0.125}),
+    ],
+)
+def test_what_prime_rl_prints(line: str, more: dict[str, float], tmp_path: Path) -> None:
+    path = tmp_path / "orchestrator.log"
+    path.write_text("".join(line.format(n, n / 20, 0.9 - n / 20) for n in range(9)))
+    record = run_record(path)
+    assert record.config.value("framework") == "prime-rl"
+    rising, constant = [n / 20 for n in range(9)], {"eval/truncated_share/aime-24": 0.125, **more}
+    expected = {name: [value] * 9 for name, value in constant.items()} | {
+        "staleness": range(9),
+        "reward": rising,
+        "eval/reward": [0.9 - value for value in rising],
+    }
+    for name, values in expected.items():
+        assert record.values(record.column(name)).tolist() == pytest.approx(list(values)), name
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["Evaluated completions in 3.2s (reward: 0.9)", "Evaluated 8 rollouts: reward=0.9"],
+)
+def test_what_is_evaluated_for_the_training_is_no_held_out_set(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text("".join(f"Step {n} | reward: {n / 20} | loss: 0.1\n{line}\n" for n in range(9)))
+    record = run_record(path)
+    assert not any("eval" in key for key in record.metrics())
+    assert record.values("reward").tolist() == pytest.approx([n / 20 for n in range(9)])
+
+
+@pytest.mark.parametrize(
+    ("pair", "name"),
+    [("non-zero groups", "non-zero groups"), ("rank-0 kl", "kl"), ("-kl", "kl")],
+)
+def test_a_hyphen_between_letters_is_of_a_name(pair: str, name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.log"
+    path.write_text("".join(f"Step {n} | reward: 0.5 | {pair}: 0.1\n" for n in range(9)))
+    assert name in run_record(path).steps.columns

@@ -726,6 +726,7 @@ _PAIR, _MOMENTS, _CHAINED, _NESTED, _ALONE = forms("pair moments chained nested 
 _KIND, _SAMPLE, _CELL, _COUNTER, _EPOCH = forms("kind sample cell counter epoch")
 _JSON, _BARS, _BEHIND_BAR, _PLACE, _HELD_OUT = forms("json bars behind_bar place held_out")
 _KNOWN, _REWARD, _UPDATED, _MEAN, _LABEL = forms("known reward updated mean label")
+_EVALUATED = next(forms("evaluated"))
 _SETTING, _STATISTICS, _STATISTIC, _OF_SAMPLE = forms("setting statistics statistic of_sample")
 _UNITS = {"": 1.0, "%": 100.0, "k": 1e-3}
 _STEP_WORDS = ("step", "iter", "update")  # one of which every name of a step has
@@ -837,8 +838,8 @@ class PrintedConsole(Console):
         )
         if evaluates and not is_worded and not self._lists:
             return  # the counter of an evaluation
-        if evaluates and not any(is_evaluation(name.lower()) for name in pairs):
-            pairs = {f"eval/{name}": value for name, value in pairs.items()}
+        if evaluates and not any(map(is_evaluation, pairs)):
+            pairs = _under("eval/", pairs)
         self._close()
         if self._quoted:
             return
@@ -955,14 +956,17 @@ class PrintedConsole(Console):
             self._counted_row(line)
             for name, value in _SETTING.findall(line):
                 self._stated.setdefault(_RENAMED.get(name, name), number_in(value))
-        elif (
-            _HELD_OUT.match(line)
-            and (pairs := self._pairs(line))
-            and all(is_evaluation(name.lower()) for name in pairs)
-        ):
+        elif pairs := self._evaluated(line):
             self.store.add({"step": self._before + self._last} | pairs)
         else:
             self._beside(self._alone(line))
+
+    def _evaluated(self, line: str) -> Numbers:
+        """Return what a line without a step says of an evaluation, which it or its names name."""
+        if source := _EVALUATED.search(line):
+            return _under(f"eval/{source[1]}/", self._cells_of(line[source.end() :]))
+        pairs = self._pairs(line) if _HELD_OUT.match(line) else {}
+        return pairs if all(map(is_evaluation, pairs)) else {}
 
     def _beside(self, pairs: Numbers) -> None:
         """Take what a line without a step says beside the rows that have one: behind a prompt or
@@ -983,7 +987,7 @@ class PrintedConsole(Console):
 
     def _numbered(self, step: re.Match[str], line: str) -> float:
         """Return the step of a line; where steps start anew with each epoch they are counted on."""
-        number = float(next(group for group in step.groups() if group))
+        number = float(next(filter(None, step.groups())))
         epoch = _EPOCH.search(line)
         now = float(epoch[1]) if epoch else self._epoch
         if now > self._epoch and number <= self._last:
@@ -1053,11 +1057,7 @@ class PrintedConsole(Console):
                 pairs, front = self._pairs(line.replace("│", "|")), ""
                 named = _STEP.search(line)
                 self._panel |= {"step": float(named[1])} if named and named[1] else {}
-            self._panel |= (
-                {f"{front}{name}": value for name, value in pairs.items()}
-                if pairs
-                else _cells(line)
-            )
+            self._panel |= _under(front, pairs) if pairs else _cells(line)
         return self._panel is not None
 
     def _is_of_table(self, line: str) -> bool:
@@ -1079,9 +1079,6 @@ class PrintedConsole(Console):
 
     def _close(self) -> None:
         """Keep the row whose lines are all read."""
-        if not self._block and not self._bar:
-            self._heads = []
-            return
         if any(map(_REWARD.search, self._block)):
             self._lists.add(self._counter)
         for row, counter in ((self._bar, ""), (self._block, self._counter)):
@@ -1162,6 +1159,11 @@ class PrintedConsole(Console):
         store = within_steps(store, [*filter(_KNOWN.search, names)], notes)
         store = of_whole_steps(store, names, _OF_A_PART)
         return Log(store, origin.path, self.form, origin.size, notes, stated=stated)
+
+
+def _under(front: str, pairs: Numbers) -> Numbers:
+    """Return numbers with something in front of their names."""
+    return {f"{front}{name}": value for name, value in pairs.items()}
 
 
 def _chained(text: str) -> list[tuple[str, str, str]]:

@@ -275,7 +275,10 @@ def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     quantities = {meaning.column: meaning.quantity for meaning in meanings}
     totals = [key for key, quantity in quantities.items() if quantity == "reward"]
     task = [
-        key for key in columns if _MAY_BE_TASK(quantities.get(key, "reward")) and _names_task(key)
+        key
+        for key in columns
+        if _MAY_BE_TASK(quantities.get(key, "reward"))
+        and _OF_TASK.fullmatch(_bare(_of_training(key)))
     ]
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
@@ -293,12 +296,6 @@ def _with_environments(meanings: Meanings) -> Meanings:
     )
     several = {meaning.quantity for meaning in named} - {meaning.quantity for meaning in meanings}
     return named if len(several) > 1 else meanings
-
-
-def _names_task(key: str) -> bool:
-    """Return whether a key of training names a score of the task."""
-    name, evaluated = _evaluated(snake(key))
-    return not evaluated and _OF_TASK.fullmatch(_bare(name)) is not None
 
 
 def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
@@ -345,13 +342,12 @@ def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
 def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
     """Return the keys that name a success and have no meaning yet."""
     named_columns = {meaning.column for meaning in meanings}
-    return (key for key in columns if key not in named_columns and _names_success(key))
-
-
-def _names_success(key: str) -> bool:
-    """Return whether a key of training names a success."""
-    name, evaluated = _evaluated(key)
-    return not evaluated and _SUCCESS.fullmatch(_bare(name).replace("math_", "")) is not None
+    return (
+        key
+        for key in columns
+        if key not in named_columns
+        and _SUCCESS.fullmatch(_bare(_of_training(key)).replace("math_", ""))
+    )
 
 
 def as_shares(
@@ -644,8 +640,13 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
 @cache
 def quantity_named(key: str) -> str:
     """Return the quantity of training that a key names in a log of an unknown program, or ""."""
+    return _named(_of_training(key))
+
+
+def _of_training(key: str) -> str:
+    """Return the key of a log of an unknown program, "" for that of an evaluation."""
     name, evaluated = _evaluated(snake(key))
-    return "" if evaluated else _named(name)
+    return "" if evaluated else name
 
 
 def _named(name: str) -> str:

@@ -1081,6 +1081,7 @@ def sign_of(
         _move_in_words(watched, near, there, last),
         reached=reached,
         usual=first,
+        column=signal.column,
     )
 
 

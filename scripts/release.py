@@ -25,7 +25,7 @@ import groupwise_lab
 ROOT = Path(__file__).resolve().parent.parent
 PROJECTS = {"groupwise": ROOT, "groupwise-lab": ROOT / "lab"}
 UV = Path(sys.executable).parent / "uv"
-NEWEST = re.compile(r"^## \[(\d+\.\d+\.\d+)\]", re.MULTILINE)
+NEWEST = re.compile(r"^## \[(\d+\.\d+\.\d+)\] - (\S+)$", re.MULTILINE)
 
 
 def main() -> None:
@@ -72,7 +72,14 @@ def agreed_version() -> str:
     versions |= {f"tag {tag}": tag.removeprefix("v") for tag in tags}
     if len(set(versions.values())) > 1:
         raise SystemExit(f"expected one version, got {versions}")
+    check_day(newest.group(2) if newest else "", tags)
     return groupwise.__version__
+
+
+def check_day(day: str, tags: list[str]) -> None:
+    """Refuse a tag whose version has no day in the changelog yet."""
+    if tags and not re.fullmatch(r"\d{4}-\d\d-\d\d", day):
+        raise SystemExit(f"expected the day of the release in CHANGELOG.md, got {day or 'none'}")
 
 
 def build(folder: Path) -> dict[str, str]:

@@ -3,9 +3,10 @@ there: what a newcomer gets.
 
     python scripts/try_wheel.py WHEEL [--most-megabytes 400] [--most-seconds 30]
 
-Says how large the base install is (du, without the environment's own files) and how long it took,
-and fails beyond either limit, or where a line of README.md does not print what stands below it. It
-needs uv beside this Python; the runs that the README names are made here.
+Says how large the base install is (du, without the environment's own files), as uv leaves it and
+with the bytecode that pip compiles, and how long it took, and fails beyond either limit, or where
+a line of README.md does not print what stands below it. It needs uv beside this Python; the runs
+that the README names are made here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         megabytes, seconds = install(asked.wheel.resolve(), home / "fresh")
-        print(f"The base install: {megabytes} MB, {seconds:.1f} s of a processor.", flush=True)
+        compiled = megabytes + bytecode(home / "fresh")
+        print(
+            f"The base install: {megabytes} MB, with bytecode {compiled} MB; {seconds:.1f} s of a "
+            "processor.",
+            flush=True,
+        )
         if megabytes > asked.most_megabytes or seconds > asked.most_seconds:
             raise SystemExit(
                 f"expected at most {asked.most_megabytes} MB and {asked.most_seconds:g} s, got "
@@ -79,6 +85,15 @@ def install(wheel: Path, fresh: Path) -> tuple[int, float]:
     spent = os.times()
     used = spent.children_user + spent.children_system - start.children_user - start.children_system
     return size_of(fresh) - before, used
+
+
+def bytecode(fresh: Path) -> int:
+    """Compile an environment as pip does, and return what that added in MB."""
+    before = size_of(fresh)
+    subprocess.run(
+        [fresh / "bin" / "python", "-m", "compileall", "-qq", fresh / "lib"], check=False
+    )
+    return size_of(fresh) - before
 
 
 def size_of(folder: Path) -> int:

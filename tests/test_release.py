@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import runpy
 import subprocess
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def test_packages_changelog_and_tag_have_one_version(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(groupwise_lab, "__version__", "9.9.9")
     with pytest.raises(SystemExit, match="expected one version"):
         release.agreed_version()
+
+
+@pytest.mark.parametrize(("day", "tags"), [("unreleased", []), ("2026-12-01", ["v0.2.0"])])
+def test_a_version_has_its_day_once_it_has_its_tag(day: str, tags: list[str]) -> None:
+    check_day = runpy.run_path(str(SCRIPT))["check_day"]
+    check_day(day, tags)
+    with pytest.raises(SystemExit, match="expected the day of the release"):
+        check_day("unreleased", ["v0.2.0"])
 
 
 def test_actions_of_others_are_pinned_to_a_commit() -> None:
@@ -65,8 +74,10 @@ def test_the_changelog_has_short_lines_in_groups_by_version() -> None:
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     _, *versions = re.split(r"^## ", text, flags=re.MULTILINE)
     order = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    days = [re.match(r"\[\d+\.\d+\.\d+\] - (unreleased|\d{4}-\d\d-\d\d)\n", v) for v in versions]
+    assert all(days)
+    assert "unreleased" not in [day and day[1] for day in days[1:]]  # only the newest waits
     for version in versions:
-        assert re.match(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d\n", version)
         groups = re.findall(r"^### (.*)$", version, re.MULTILINE)
         assert len(groups) == len(set(groups))
         assert set(groups) <= set(order)

@@ -209,7 +209,7 @@ def test_a_value_at_the_end_of_a_unit_is_written_in_the_next() -> None:
 def test_an_argument_keeps_its_option_and_loses_the_folders_of_others(
     argument: str, shown: str
 ) -> None:
-    assert shown_argument(argument, []) == shown
+    assert shown_argument(argument) == shown
 
 
 def test_an_end_below_one_keeps_its_digits_beside_a_far_end() -> None:

@@ -1,4 +1,4 @@
-"""groupwise, the instrument panel of GRPO training: what a run's log says, with honest intervals.
+"""Reads the log of a GRPO run and says whether it failed, since when, why, and what to change.
 
 The public names, each loaded when it is first asked for: importing the package imports no other.
 """

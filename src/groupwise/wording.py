@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 from groupwise.intervals import Interval, percent
@@ -215,19 +215,15 @@ def shown_path(path: str, opened: Path | None) -> str:
     return _own_name(path)
 
 
-def shown_argument(argument: str, runs: Collection[str]) -> str:
-    """Return an argument of the command with every path from elsewhere cut to its own name."""
-    if argument in runs:
-        return _own_name(argument)
+def shown_argument(argument: str) -> str:
+    """Return an argument of the command with every path from elsewhere cut to its own name; one
+    below the present folder tells nothing of where that is.
+    """
     match = _OPTION.fullmatch(argument)
     assert match is not None  # the pattern takes any text
     option, value = match[1] or "", match[2]
-    outside = (
-        PurePosixPath(value).is_absolute()
-        or PureWindowsPath(value).is_absolute()
-        or value.startswith(("~", "../"))
-        or value in runs
-    )
+    systems = PurePosixPath, PureWindowsPath
+    outside = value.startswith(("~", "../")) or any(of(value).is_absolute() for of in systems)
     return option + (_own_name(value) if outside else value)
 
 

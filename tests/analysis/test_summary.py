@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.pages.html import made_by, render
 from groupwise.plain import to_json
+from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunRecord, cut
 from groupwise.record.table import steps_table
 
@@ -150,6 +152,34 @@ def test_a_log_of_the_reward_alone_has_its_reward_and_its_law_alone() -> None:
     assert (bare.screen.sparks, bare.screen.others) == ((), ())
     assert [tile.name for tile in bare.screen.tiles] == ["Now", "Peak", "Start", "Rows"]
     assert "group_size" not in bare.charts
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_what_a_verdict_rests_on_has_its_chart(*, stops: bool, tmp_path: Path) -> None:
+    """Under the log's own key, where no quantity has the name of the sign; turns that stand have
+    none. Keys without a known meaning are named.
+    """
+    rows = [
+        {
+            "step": t,
+            "critic/score/mean": (0.6 if t < 60 else 0.1) + 0.01 * (-1) ** t,
+            "num_turns/mean": (2.0 if stops and t >= 58 else 6.0) + 0.05 * (-1) ** t,
+            "response_length/mean": 500.0 - 440.0 * (t >= 60) + t % 5,
+            "style_share": 0.5,
+        }
+        for t in range(1, 101)
+    ]
+    (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    run = summarise(run_record(tmp_path / "log.jsonl"))
+    charts = {chart.subject: chart for chart in (*run.screen.sparks, *run.screen.others)}
+    assert run.judgement.alarm
+    assert [sign.signal for sign in run.judgement.signs if sign.signal == "tool_calls"] == (
+        ["tool_calls"] * stops
+    )
+    assert ("num_turns/mean" in charts) is stops
+    assert ("num_turns/mean" in [tile.name for tile in run.screen.tiles]) is stops
+    assert run.unknown_columns == ("style_share",)
+    assert "1 key without a known meaning: style_share." in render([run])
 
 
 def test_many_functions_are_cut_at_a_page() -> None:

@@ -57,7 +57,6 @@ def state_of(number: int, **changes: Any) -> tuple[str, dict[str, Any]]:
         "grew": NOW - 40 * 60,
         "pace": None,
         "waiting": False,
-        "follows": True,
         "events": [],
         "problem": "",
         "ended": False,

@@ -99,14 +99,10 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
     assert main(["fleet", "runs"]) == 1
     first, *lines = capsys.readouterr().out.splitlines()
     says("cli/cli_fleet/1", first)
-    assert [re.split(r"  +", line)[1] for line in lines] == [
-        "b",
-        "empty.jsonl",
-        "d",
-        "a",
-        "deep",
-    ]
-    assert " ".join(lines[0].split()) == f"✗ FAILED b {judge(run_record('runs/b')).headline}"
+    shown = [re.split(r"  +", line)[1] for line in lines]
+    assert shown == ["runs/b", "runs/e/empty.jsonl", "runs/d", "runs/a", "runs/c/deep"]
+    assert [main(["diagnose", path]) for path in shown] == [1, 2, 3, 0, 0]  # as they are printed
+    assert " ".join(lines[0].split()) == f"✗ FAILED runs/b {judge(run_record('runs/b')).headline}"
     assert "which is empty" in lines[1]
 
 

@@ -238,6 +238,21 @@ def test_runs_of_several_folders_are_named_with_their_folder(
     assert both._place("other") == str(other)
 
 
+def test_a_fleet_without_a_folder_is_every_run_that_is_served(
+    served: Folders, tmp_path: Path
+) -> None:
+    """An agent cannot guess the names of the folders; what is listed can be asked about."""
+    other = tmp_path / "other"
+    shutil.copytree(served.folders[0] / "good", other / "good")
+    both = Folders([*served.folders, other])
+    rows_of = json.loads(both.call("fleet", {})[0])["runs"]
+    paths = {row["path"] for row in rows_of if row["state"] != "unreadable"}
+    assert paths == {"runs/good", "runs/saved", "runs/trained", "other/good"}
+    assert [both.call("judge", {"run": path})[1] for path in sorted(paths)] == [False] * 4
+    alone = json.loads(both.call("fleet", {"folder": "other"})[0])["runs"]
+    assert [row["path"] for row in alone] == ["other/good"]
+
+
 def test_every_argument_of_a_call_becomes_a_word_of_the_command(served: Folders) -> None:
     given = {"run": LOG, "until": 20, "settings": {"group_size": 8, "model": "m"}, "detail": True}
     assert served._words(TOOLS["judge"], given) == [
@@ -339,7 +354,8 @@ def test_every_tool_is_a_command_and_every_argument_one_of_its_options() -> None
         }
         named = [name for name in tool.takes[1:] if ARGUMENTS[name][0] != "object"]
         assert {f"--{name.replace('_', '-')}" for name in named} <= options
-        assert schema_of(tool)["required"] == [tool.takes[0]]
+        needed = [] if tool.name == "fleet" else [tool.takes[0]]
+        assert schema_of(tool)["required"] == needed
     assert {name for tool in TOOLS.values() for name in tool.takes} | {"detail"} == set(ARGUMENTS)
 
 
@@ -406,7 +422,7 @@ def test_the_server_lists_the_tools_and_answers_calls(
     monkeypatch.setattr(mcp, "Folders", Hanging)
     assert main(["mcp", str(served.folders[0])]) == 0
     assert sdk["tools"] == [*TOOLS]
-    assert [result.is_error for result in sdk["results"]] == [False, True, True, True, False]
+    assert [result.is_error for result in sdk["results"]] == [False, True, False, True, False]
     texts = [result.content[0].text for result in sdk["results"]]
     assert texts[3].startswith("no answer in 0 s")
     assert json.loads(texts[0])["state"] == json.loads(texts[4])["state"] == "warning"

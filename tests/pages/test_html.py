@@ -470,5 +470,6 @@ def test_grey_bands_go_by_the_titles_of_their_charts() -> None:
 
 def test_a_key_stands_in_the_column_of_keys() -> None:
     meaning = {"column": "reward", "quantity": "reward", "definition": "mean", "doubt": ""}
-    made = str(_columns(SimpleNamespace(meanings=[meaning])))  # type: ignore[arg-type]
+    run = SimpleNamespace(meanings=[meaning], unknown_columns=())
+    made = str(_columns(run))  # type: ignore[arg-type]
     assert '<td class="key"><bdi>reward</bdi></td><td>reward</td>' in made

@@ -20,6 +20,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,19 @@ def test_a_run_that_ends_while_it_is_watched_is_judged_again(
     hub.runs[0].next_judgement = 0.0
     asyncio.run(judged_by(hub))
     assert newest(hub, "judged")["judgement"]["state"] == "failed"
+
+
+@pytest.mark.parametrize(("planned", "ended"), [(60, True), (61, False)])
+def test_a_run_that_reached_its_last_planned_step_has_ended(
+    *, planned: int, ended: bool, tmp_path: Path
+) -> None:
+    """However new its file is: one that was copied a moment ago as well."""
+    path = write_collapse(tmp_path / "run.jsonl")
+    follower = partial(Follower, settings={"planned_steps": str(planned)})
+    hub = Hub(followers_of([path], follower), pool=Inline)
+    asyncio.run(judged_by(hub))
+    assert newest(hub, "state")["ended"] is ended
+    assert newest(hub, "judged")["judgement"]["state"] == ("failed" if ended else "failing")
 
 
 def test_whoever_sends_alerts_hears_of_each_judgement(tmp_path: Path) -> None:

@@ -17,7 +17,8 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.errors import NothingYetError, SeveralRunsError, UnreadableRunError
-from groupwise.readers import run_record, run_records
+from groupwise.readers import run_record
+from groupwise.readers.find import run_records
 from groupwise.record.run import RunRecord
 
 T = 12

@@ -15,8 +15,8 @@ from tests.readers.writers import event_file
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import SeveralRunsError, UnreadableRunError
-from groupwise.readers import run_record, run_records
-from groupwise.readers.find import runs_below
+from groupwise.readers import run_record
+from groupwise.readers.find import run_records, runs_below
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord
 
@@ -198,6 +198,21 @@ def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> Non
     assert caught.value.names == ("a", "b", "c")
     with pytest.raises(UnreadableRunError, match=r"no run 'nope' in .*: add one of #a, #b, #c to"):
         run_records(f"{tmp_path}/{file}#nope")
+
+
+def test_all_runs_of_a_folder_are_opened_at_once(tmp_path: Path) -> None:
+    """As `groupwise fleet` finds them; a folder of one run is that run."""
+    sweep = tmp_path / "sweep"
+    for name, runs in (("high", ["a", "b"]), ("low", ["c"])):
+        (sweep / name).mkdir(parents=True)
+        csv(sweep / name / "log.csv", table("run", runs, interleaved=False))
+    assert [record.name for record in run_records(sweep)] == ["a", "b", "log.csv"]
+    assert [record.name for record in run_records(sweep / "low")] == ["log.csv"]
+    with pytest.raises(UnreadableRunError, match="expected one run"):
+        run_record(sweep)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(UnreadableRunError, match="holds no log"):
+        run_records(tmp_path / "none")
 
 
 @each_case("names", [["vllm", "sglang"], [8, 16]])

@@ -747,7 +747,7 @@ def _members(run: RunLike | Sequence[RunLike]) -> list[RunLike]:
 
 def _records(run: RunLike, metric: str, name: str, by: str | None) -> list[RunRecord]:
     """The records of what a user calls a run."""
-    from groupwise.readers import run_records
+    from groupwise.readers.find import run_records
 
     if isinstance(run, RunRecord):
         return [run]

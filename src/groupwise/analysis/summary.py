@@ -313,23 +313,28 @@ def _signals(
     step = record.values("step")
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
     wanted = {behaviour.quantity: behaviour for behaviour in (*BEHAVIOURS, *behaviours_of(record))}
-    for name in (sign.signal for sign in judged.signs):
-        wanted.setdefault(
-            name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), "")
-        )
-    for behaviour in wanted.values():
-        meaning, track = meaning_of(record, behaviour.quantity), of_groups.get(behaviour.quantity)
-        signal = None
+    columns = {name: meaning.column for name in wanted if (meaning := meaning_of(record, name))}
+    for sign in judged.signs:
+        name = "eval/reward" if sign.signal == "held_out" else sign.signal
+        meaning = meaning_of(record, name)
+        column = meaning.column if meaning else sign.column
+        if column and column not in columns.values():
+            title = clean(name.replace("_", " ") if meaning else column, longest=60)
+            wanted.setdefault(name, Behaviour(name, capital(title), ""))
+            columns[name] = column
+    for name, behaviour in wanted.items():
+        track, column, signal = of_groups.get(name), columns.get(name, ""), None
         if track and track.known:
             signal = _signal(behaviour, track.step_T, track.value_T, about=sentence(track.source))
-        elif meaning and meaning.column != metric:
-            value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
+        elif column and column != metric:
+            value = record.steps[column].cast(pl.Float64).fill_null(math.nan).to_numpy()
+            meaning = record.meaning(column)
             signal = _signal(
                 behaviour,
                 step,
                 value,
-                column=clean(meaning.column, longest=80),
-                about=definition_of(meaning),
+                column=clean(column, longest=80),
+                about=definition_of(meaning) if meaning else "",
             )
         if signal:
             yield _with_sign(signal, judged)
@@ -483,7 +488,7 @@ class Summary(Plain):
     KEYS = (
         "run=name metric=fitted.metric quantity=fitted.quantity judgement screen steps "
         "fit=fitted forecast=fitted.outlook charts group_size stability rollouts prompts "
-        "settings unknown_settings columns=meanings notes sources"
+        "settings unknown_settings columns=meanings unknown_columns notes sources"
     )
 
     name: str  # of the run, cleaned
@@ -503,6 +508,7 @@ class Summary(Plain):
     settings: dict[str, dict[str, str]]  # value and source of each that is known
     unknown_settings: Words  # names of the others
     meanings: tuple[dict[str, str], ...]  # column, quantity, definition, doubt of each logged key
+    unknown_columns: Words  # logged keys without a known meaning
     notes: Words  # of the reader and of the fit
     sources: tuple[JsonObject, ...]  # path, reader, bytes, rows and note of each file
 
@@ -591,6 +597,7 @@ def summarise(
         },
         unknown_settings=record.config.unknown(),
         meanings=_meanings(record),
+        unknown_columns=tuple(clean(key) for key in record.metrics() if not record.meaning(key)),
         notes=_notes(record, fitted),
         sources=_sources(record, opened),
     )

@@ -278,13 +278,14 @@ def logs_of(record: RunRecord) -> list[Path]:
     return [Path(source.path) for source in record.sources]
 
 
-def typed_arguments(paths: Sequence[Path]) -> list[str]:
-    """Return the arguments as a shell would take them, paths without their folders."""
+def typed_arguments() -> list[str]:
+    """Return the arguments as a shell would take them, paths from elsewhere without their
+    folders.
+    """
     from groupwise.wording import shown_argument
 
-    typed = {str(path) for path in paths}
     words = [re.sub(r"https?://.*", "URL", word) for word in sys.argv[1:]]
-    return [shlex.quote(shown_argument(word, typed)) for word in words]
+    return [shlex.quote(shown_argument(word)) for word in words]
 
 
 def out_console() -> Console:
@@ -562,7 +563,8 @@ def _own_warnings(name: str) -> Iterator[None]:
 LABORATORY = "groupwise-lab"
 PROGRAM = Program(
     name="groupwise",
-    about="Judge GRPO runs from their logs: does a run learn, where will it end, is it stable?",
+    about="Reads the log of a GRPO run and says whether it failed, since when, why, and what to "
+    "change.",
     home="groupwise.cli",
     commands={row["command"]: row["about"] for row in table_rows("cli/commands.tsv")},
     beside={"forecast": "fit"},

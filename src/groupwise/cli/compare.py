@@ -36,7 +36,7 @@ def compare(
     from groupwise.analysis.compare import compare_runs, run_groups
     from groupwise.comparison.compare import Question
     from groupwise.pages.comparison import print_comparison
-    from groupwise.readers import run_records
+    from groupwise.readers.find import run_records
 
     rows = _split(runs, by, baseline)
     every = [path for row in rows for path in row]

@@ -56,7 +56,7 @@ def fleet(
             paths, opening.asked, workers_of, seconds=limit, without=written, progress=show
         )
     if page:
-        made = made_by(cli.typed_arguments([*paths, *inputs, *written]))
+        made = made_by(cli.typed_arguments())
         write_whole(page, fleet_page(judged, provenance=made), force=True)
     if as_json:
         cli.print_json(judged)

@@ -40,8 +40,7 @@ def report(
     opening = opening.with_settings(gpus=gpus, gpu_price=price)
     steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
-    configs = [opening.config] if opening.config else []
-    inputs = [*runs, *map(path_beside, runs), *configs]
+    inputs = [*runs, *map(path_beside, runs), *filter(None, [opening.config])]
     if target:
         free_target(target, inputs, force=force)
     room = page_room(len(runs), completions)
@@ -64,7 +63,7 @@ def report(
                     opened=path,
                 )
             )
-        made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
+        made = made_by(cli.typed_arguments())
         if target:
             step("drawing")
             free_target(target, inputs, force=force)

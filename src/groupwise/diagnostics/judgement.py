@@ -366,6 +366,7 @@ class Sign(Plain):
         reached: its level just after the change, by which causes are told; None where that is
             `after`.
         usual: the same over many rows before; None where that is `before`.
+        column: the log's own key that the levels are of; "" where `signal` says it.
     """
 
     KEYS = "signal step before after"
@@ -378,6 +379,7 @@ class Sign(Plain):
     now_from: int | None = None
     reached: float | None = None
     usual: float | None = None
+    column: str = ""
 
     @property
     def rises(self) -> bool:

@@ -1150,7 +1150,7 @@ def discards(evidence: Evidence) -> Finding:
     words = f"{percent(late)} of rollouts are discarded as too old"
     words += "" if before is None else f" (was {percent(before)})"
     message = f"Since step {step:,}, {words}."
-    sign = Sign("dropped_samples", step, before, late, words)
+    sign = Sign("dropped_samples", step, before, late, words, column=dropped.column)
     return by_sign(
         message, sign, DROPPED, Fact.STALE_DISCARDED, log="the lengths of discarded rollouts"
     )
@@ -1171,7 +1171,7 @@ def router(evidence: Evidence) -> Finding:
             step, late = signal.step_at(row), median(signal.value_T[row:])
             words = f"{signal.name} {arrow(early, late)}"
             message = f"The expert load has drifted since step {step:,}: {words}."
-            sign = Sign("router_load", step, early, late, words)
+            sign = Sign("router_load", step, early, late, words, column=signal.column)
             return by_sign(message, sign, limit, Fact.ROUTER_DRIFTS)
     return no_sign("No sign of a problem: no expert load is seen to drift.")
 

@@ -1112,8 +1112,16 @@ def sign_of(
     if peak < 0 and near is not first and ends[1] - ends[0] > max(matters, noise):
         level = short(median(signal.value_T[begun]))
         words += f", from {level} at step {signal.step_at(before.start):,}"
-    step = signal.step_at(row)
-    return Sign(watched.quantity, step, near, last, words, reached=reached, usual=first)
+    return Sign(
+        watched.quantity,
+        signal.step_at(row),
+        near,
+        last,
+        words,
+        reached=reached,
+        usual=first,
+        column=signal.column,
+    )
 
 
 def just_before(signal: NoisyMetric, row: int) -> float:

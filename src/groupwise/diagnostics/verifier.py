@@ -286,7 +286,7 @@ def time_limit(evidence: Evidence) -> Finding:
     step = signal.step_at(row)
     words = f"{signal.name} {arrow(early, late)}"
     message = f"{words} since step {step:,}, a ceiling that at most 1 % of the rows exceed."
-    sign = Sign("time", step, early, late, words)
+    sign = Sign("time", step, early, late, words, column=signal.column)
     return by_sign(message, sign, late, Fact.TIMED_OUT)
 
 
@@ -304,7 +304,7 @@ def _near_limits(evidence: Evidence) -> Iterator[Sign]:
                 row = row_after(mean.value_T < (early + late) / 2) if rises else 0
                 before, step = early if rises else None, mean.step_at(min(row, len(mean) - 1))
                 words = f"{mean.name} {led_to(before, late)}, with a maximum of {short(level)}"
-                yield Sign("time", step, before, late, words)
+                yield Sign("time", step, before, late, words, column=mean.column)
 
 
 def _pinned(signal: NoisyMetric) -> int | None:
@@ -349,7 +349,9 @@ def failing(signal: NoisyMetric, about: str, least: Ends, fact: Fact) -> Finding
         whole = median(signal.value_T)
         words = f"{name} {percent(whole)}"
         if fact is Fact.INFRASTRUCTURE_FAILS and min(whole, early) > MORE_FAILED:
-            sign = Sign("failure_share", signal.step_at(0), None, whole, words)
+            sign = Sign(
+                "failure_share", signal.step_at(0), None, whole, words, column=signal.column
+            )
             message = f"{about} from the first row on: {words}."
             return by_sign(message, sign, MORE_FAILED, fact)
         status = Status.INFO if whole > HALF else Status.NONE
@@ -357,7 +359,7 @@ def failing(signal: NoisyMetric, about: str, least: Ends, fact: Fact) -> Finding
     step, late = signal.step_at(row), signal.level_from(row)
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
-    sign = Sign(quantity, step, early, late, words)
+    sign = Sign(quantity, step, early, late, words, column=signal.column)
     return by_sign(f"{about} from step {step:,} on: {words}.", sign, limit, fact)
 
 
@@ -385,7 +387,7 @@ def tool_use(evidence: Evidence) -> Finding:
     message = f"The policy has nearly stopped calling tools since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
         return Finding(Status.INFO, message, step)  # it needs them no more
-    sign = Sign("tool_calls", first, early, late, words)
+    sign = Sign("tool_calls", first, early, late, words, column=calls.column)
     return replace(by_sign(message, sign, limit, Fact.TOOLS_STOPPED), step=step)
 
 

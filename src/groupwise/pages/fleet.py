@@ -56,7 +56,8 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
             style="" if row.state == UNREADABLE else f"bold {STYLES[State(row.state)]}",
         )
         line.append(
-            f"{clean(row.run, longest=_LONGEST)}  {clean(row.headline)}", style="not bold default"
+            f"{clean(row.opened, longest=_LONGEST)}  {clean(row.headline)}",
+            style="not bold default",
         )
         console.print(line, highlight=False, soft_wrap=True)
     if counted:

@@ -423,7 +423,16 @@ def _columns(summary: Summary) -> Markup:
         for meaning in summary.meanings
     ]
     body = table(["Key", "Read as", "Definition"], rows, keys={0})
-    return _folded(f"Meaning of logged keys: {count(len(rows), 'key')}", body)
+    unknown = summary.unknown_columns
+    rest = (
+        f"{count(len(unknown), 'key')} without a known meaning: {', '.join(unknown)}. Give "
+        "--column QUANTITY=KEY."
+    )
+    return _folded(
+        f"Meaning of logged keys: {len(rows)} known, {len(unknown)} unknown",
+        body,
+        tag("p", rest, class_="small") if unknown else _NOTHING,
+    )
 
 
 def _sources(summary: Summary) -> Markup:

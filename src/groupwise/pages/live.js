@@ -56,9 +56,8 @@
     text(find("judged"), behind > 0 ? `Judged at step ${format(judged.last_step)}; ${format(behind)} ${behind === 1 ? "row has" : "rows have"} come since.` : "");
     text(find("forecast"), judged?.forecast ?? "");
     const problem = state?.problem ? [`${state.waiting ? "Waiting" : "Not read"}: ${state.problem}.`] : [];
-    const whole = state && !state.follows ? ["This format is read whole whenever it changes."] : [];
     const events = (state?.events ?? []).slice(-5).map((event) => `${clock(event.at)}: ${event.said}`);
-    fill(find("events"), [...problem, ...events, ...whole], (one) => el("li", {}, one));
+    fill(find("events"), [...problem, ...events], (one) => el("li", {}, one));
     find("report").href = `report/${run.id + 1}`;
     find("report").parentElement.hidden = !state?.rows;
     showCompletions(run);

@@ -11,6 +11,7 @@ import multiprocessing
 import os
 import re
 import secrets
+import shlex
 import signal
 import threading
 import time
@@ -35,7 +36,7 @@ from groupwise.plain import to_json
 from groupwise.processes import end_with_parent
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord, has_ended
-from groupwise.wording import clean, shortest_paths
+from groupwise.wording import clean, shortest_paths, shown_argument
 
 # hears of a run, its judgement as plain data with the cause in words, and its path
 JudgementListener = Callable[[str, dict[str, Any], str], None]
@@ -78,12 +79,15 @@ class LiveRun:
     fault: str = ""  # why the last look failed where no log is to blame, "" where it did not
 
     def has_ended(self) -> bool:
-        """Return whether nobody writes to its log and nothing came for long."""
+        """Return whether nobody writes to its log, and its last planned step or nothing came for
+        long.
+        """
         record, quiet = self.follower.record, time.time() - self.follower.grew
-        return (
-            record is not None
-            and has_ended(record)
-            and quiet > max(_QUIET_SECONDS, _QUIET_PACES * usual_pace(self.grown))
+        if record is None or not has_ended(record):
+            return False
+        planned = record.config.value("planned_steps")
+        return (planned is not None and int(record.steps["step"][-1]) >= planned) or (
+            quiet > max(_QUIET_SECONDS, _QUIET_PACES * usual_pace(self.grown))
         )
 
 
@@ -190,7 +194,6 @@ class Hub:
             "ended": run.ended,
             "rows": len(steps),
             "step": int(steps[-1]) if len(steps) else None,
-            "follows": follower.follows,
             "axes": () if follower.record is None else axes_of(follower.record.steps),
         }
 
@@ -291,7 +294,7 @@ class Hub:
         run = self.runs[index]
         if run.follower.record is None or self._pool is None or self.stopping:
             return None
-        command = ["report", run.follower.path.name]
+        command = ["report", shlex.quote(shown_argument(str(run.follower.path)))]
         made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=command)
         try:
             page: str = await self._ask(made, run.follower.record, self.metric, self.level)

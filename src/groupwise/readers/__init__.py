@@ -23,7 +23,6 @@ from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
     NothingYetError,
-    SeveralRunsError,
     UnreadableRunError,
 )
 from groupwise.files import path_text, table_rows
@@ -143,21 +142,6 @@ def run_record(path: str | Path, **asked: Unpack[Asked]) -> RunRecord:
     place, request = request_of(path, **asked)
     with reading_errors(place):
         return locate(place, request).read()
-
-
-def run_records(path: str | Path, *, by: str = "", **asked: Unpack[Asked]) -> list[RunRecord]:
-    """Read every run of a path: the one, or all those of a file that holds several."""
-    place, request = request_of(path, **asked)
-    request = replace(request, by=by)
-    with reading_errors(place):
-        located = locate(place, request)
-        try:
-            return [located.read()]
-        except SeveralRunsError as several:
-            return [
-                replace(located, request=replace(located.request, chosen=name)).read()
-                for name in several.names
-            ]
 
 
 def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]:

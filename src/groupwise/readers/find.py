@@ -1,5 +1,5 @@
-"""Find the runs below a folder by what lies in each folder and by the first bytes of its files;
-no log is read.
+"""Find the runs below a folder by what lies in each folder and by the first bytes of its files, for
+which no log is read; and read all of a path.
 """
 
 from __future__ import annotations
@@ -7,21 +7,28 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
-from groupwise.errors import GroupwiseError
+from groupwise.errors import GroupwiseError, SeveralRunsError, UnreadableRunError
 from groupwise.readers import (
+    Asked,
     Reader,
     are_rollouts,
     best_reader,
     is_attempt,
     is_beside,
     is_log,
+    locate,
     named_as_log,
     own_logs,
+    reading_errors,
+    request_of,
 )
 from groupwise.readers.source import peek, vocabulary
 from groupwise.readers.trackers import is_mlflow_run
+from groupwise.record.run import RunRecord
 
 _DEEPEST = 32  # folders between the one that was given and a run
 _OPEN = {"rollout_folder", "tensorboard_folder"}  # readers beside whose files other runs may lie
@@ -34,6 +41,27 @@ def runs_below(place: Path, without: Collection[Path] = ()) -> list[Path]:
     """
     left_out = {path.resolve() for path in without}
     return sorted(_below([place], left_out, -1)[0] if place.is_dir() else ()) or [place]
+
+
+def run_records(path: str | Path, *, by: str = "", **asked: Unpack[Asked]) -> list[RunRecord]:
+    """Read every run of a path: the one, or all those of a file or folder that holds several."""
+    place, request = request_of(path, **asked)
+    request = replace(request, by=by)
+    with reading_errors(place):
+        try:
+            located = locate(place, request)
+        except UnreadableRunError:
+            below = runs_below(place)
+            if place in below:
+                raise
+            return [record for run in below for record in run_records(run, by=by, **asked)]
+        try:
+            return [located.read()]
+        except SeveralRunsError as several:
+            return [
+                replace(located, request=replace(located.request, chosen=name)).read()
+                for name in several.names
+            ]
 
 
 def _runs_below(

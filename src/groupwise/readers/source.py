@@ -36,6 +36,7 @@ _BLANK, _DENSE = re.compile(rb"(?<!\s)\s{1024,}"), 8  # looked for where lines a
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
 _LEAST_CUT = 1 << 10
+_LONGEST_PATH = 160  # characters in a message
 _FOUR_BYTES = [bytes([lead]) for lead in range(0xF0, 0xF5)]  # begin the characters that take four
 
 _MAGIC = tuple(
@@ -114,9 +115,14 @@ def start_of(seen: Peek, size: int) -> bytes:
 
 
 def shown(path: Path) -> str:
-    """Return the path for a message: its last parts, without control characters."""
-    short = "/".join(path.parts[-2:]) if len(path.parts) > 2 else str(path)
-    return "".join(character if character.isprintable() else "?" for character in short)[:160]
+    """Return the path for a message as it was given, a whole or long one's last parts alone,
+    without control characters.
+    """
+    cut = path.is_absolute() or len(str(path)) > _LONGEST_PATH
+    short = "/".join(path.parts[-2:]) if cut else str(path)
+    return "".join(character if character.isprintable() else "?" for character in short)[
+        :_LONGEST_PATH
+    ]
 
 
 def _why_not(path: Path, error: Exception) -> str:

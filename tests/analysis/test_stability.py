@@ -22,6 +22,7 @@ from groupwise.analysis.stability import (
     measured_stability,
     ranged_force,
     ranged_margin,
+    run_stability,
     stability_evidence,
 )
 from groupwise.analysis.summary import summarise
@@ -346,7 +347,7 @@ def test_the_defaults_of_the_trainer_are_assumed_and_said(
         known_run[0].meanings,
     )
     assert (
-        "the defaults of trl are assumed" in stability_evidence(record, known_run[1]).all_notes[0]
+        "the defaults of trl are assumed" in stability_evidence(record, known_run[1]).all_notes[1]
     )
 
 
@@ -357,7 +358,7 @@ def test_nothing_is_asked_of_a_run_that_approaches_nothing(
     fitted = fit_metric(flat, "reward")
     assert stability_evidence(flat, fitted) == StabilityEvidence()
     with pytest.raises(InsufficientDataError, match=r"got one that does not \(flat\): choose"):
-        measured_stability(flat, fitted, setting_of(0.9, LagSetting("none", 1)))
+        run_stability(flat, metric="reward", until=None, level=0.95)
     logistic = fit_metric(known_run[0], "reward", law="logistic")
     with pytest.raises(InsufficientDataError, match="no restoring force: choose another last"):
         measured_stability(known_run[0], logistic, setting_of(0.9, LagSetting("none", 1)))
@@ -465,8 +466,8 @@ def test_a_law_that_has_no_force_and_the_law_that_has_one_go_by_their_names(
     notes = _notes(
         record, best, LagSetting("none", 1), with_force=read_off.by_law(None), adam=False
     )
-    says("analysis/stability/1", " ".join(notes[2:5]))
-    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 4
+    says("analysis/stability/1", " ".join(notes[:3]))
+    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 3
 
 
 def rows_of(mode: Stability) -> dict[str, tuple[str, ...]]:

@@ -187,8 +187,8 @@ def print_stability(evidence: StabilityEvidence, judged: Judgement, console: Con
         out.grid(evidence_grid(evidence))
     notes = evidence.all_notes
     out.notes(notes[:3])
-    if more := len(notes[3:]):
-        out.notes((f"{more} more notes: --json",))
+    if more := notes[3:]:
+        out.notes((f"{count(len(more), 'more note')}: --json",))
 
 
 def _parameters(fit: FitResult) -> Grid:

@@ -118,16 +118,16 @@ def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
 def test_no_further_steps_gain_nothing(made_fitted: Make) -> None:
     fitted = made_fitted()
     assert fitted.outlook is not None
-    assert gained(fitted, UNJUDGED)
+    assert gained(fitted)
     here = dataclasses.replace(fitted.outlook, grid=fitted.outlook.grid[:1])
-    assert gained(dataclasses.replace(fitted, outlook=here), UNJUDGED) == ""
+    assert gained(dataclasses.replace(fitted, outlook=here)) == ""
 
 
 def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) -> None:
     bare = dataclasses.replace(
         made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1"
     )
-    assert (ahead(bare, UNJUDGED), gained(bare, UNJUDGED)) == ("", "")
+    assert (ahead(bare, UNJUDGED), gained(bare)) == ("", "")
 
 
 @each_case(
@@ -200,31 +200,18 @@ def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
     return dataclasses.replace(fitted, outlook=dataclasses.replace(fitted.outlook, result=result))
 
 
-def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
+def test_what_more_steps_gain_is_said_with_its_interval(made_fitted: Make) -> None:
     fitted = made_fitted()
-    says("analysis/headline/3", gained(fitted, UNJUDGED))
-    says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05), UNJUDGED))
-    assert gained(made_fitted(metric="entropy", quantity="entropy"), UNJUDGED) == ""
+    says("analysis/headline/3", gained(fitted))
+    says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05)))
+    assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
 
 
-@each_case(
-    ("metric", "now", "apart"),
-    [
-        ("reward", 0.56, True),
-        ("reward", 0.44, True),
-        ("reward", 0.504, False),
-        ("reward", None, False),
-        ("another", 0.56, False),
-    ],
-)
-def test_a_forecast_that_starts_beside_the_last_rows_says_why(
-    made_fitted: Make, metric: str, now: float | None, apart: bool
-) -> None:
-    """The mean at the last row is put between .495 and .505, whatever a few rows scatter to."""
-    judged = dataclasses.replace(UNJUDGED, metric=metric, now=now, now_from=91)
-    why = f"from a mean of 0.50, not {now}, as it weighs earlier rows too; another 50 steps"
-    assert (why in gained(made_fitted(), judged)) is apart
-    assert ("earlier rows" in gained(made_fitted(), judged)) is apart
+def test_what_a_forecast_starts_from_has_a_name_of_its_own(made_fitted: Make) -> None:
+    """The mean at the last row is put between .495 and .505, whatever the last rows scatter to."""
+    judged = dataclasses.replace(UNJUDGED, metric="reward", now=0.56, now_from=91)
+    assert "is 0.56 in the last" in ahead(made_fitted(), judged)
+    assert gained(made_fitted()).startswith("The forecast starts from the smoothed level, 0.50;")
 
 
 def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:

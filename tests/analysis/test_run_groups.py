@@ -104,6 +104,14 @@ def test_other_differences_are_named() -> None:
     assert differing_settings(groups, besides=["group_size"]) == ((), [])
 
 
+def test_settings_that_not_every_group_states_are_named_and_not_said_to_differ() -> None:
+    bare, full = named("a", group_size=8), named("b", group_size=8, loss="dapo", seed=2)
+    differing, notes = differing_settings([RunGroup("a", (bare,)), RunGroup("b", (full,))])
+    assert (differing, notes) == ((), ["Not every group states loss: these may differ too."])
+    alike = [RunGroup("a", (bare, full)), RunGroup("b", (full,))]
+    assert differing_settings(alike) == ((), [])  # a run of each group states it
+
+
 def test_no_run_that_can_be_read_is_a_sentence() -> None:
     with pytest.raises(
         InvalidArgumentError,

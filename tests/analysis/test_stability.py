@@ -4,6 +4,7 @@ settings are missing.
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.cases import each_case
 from tests.golden.sentences import says
 
@@ -22,14 +24,17 @@ from groupwise.analysis.stability import (
     measured_stability,
     ranged_force,
     ranged_margin,
+    run_stability,
     stability_evidence,
 )
 from groupwise.analysis.summary import summarise
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.edge.mode import LagSetting, Stability, stability
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render
 from groupwise.pages.tables import evidence_grid
+from groupwise.pages.text import print_stability
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 from groupwise.series.staleness import (
@@ -346,7 +351,7 @@ def test_the_defaults_of_the_trainer_are_assumed_and_said(
         known_run[0].meanings,
     )
     assert (
-        "the defaults of trl are assumed" in stability_evidence(record, known_run[1]).all_notes[0]
+        "the defaults of trl are assumed" in stability_evidence(record, known_run[1]).all_notes[1]
     )
 
 
@@ -357,7 +362,7 @@ def test_nothing_is_asked_of_a_run_that_approaches_nothing(
     fitted = fit_metric(flat, "reward")
     assert stability_evidence(flat, fitted) == StabilityEvidence()
     with pytest.raises(InsufficientDataError, match=r"got one that does not \(flat\): choose"):
-        measured_stability(flat, fitted, setting_of(0.9, LagSetting("none", 1)))
+        run_stability(flat, metric="reward", until=None, level=0.95)
     logistic = fit_metric(known_run[0], "reward", law="logistic")
     with pytest.raises(InsufficientDataError, match="no restoring force: choose another last"):
         measured_stability(known_run[0], logistic, setting_of(0.9, LagSetting("none", 1)))
@@ -465,8 +470,19 @@ def test_a_law_that_has_no_force_and_the_law_that_has_one_go_by_their_names(
     notes = _notes(
         record, best, LagSetting("none", 1), with_force=read_off.by_law(None), adam=False
     )
-    says("analysis/stability/1", " ".join(notes[2:5]))
-    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 4
+    says("analysis/stability/1", " ".join(notes[:3]))
+    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 3
+
+
+@each_case(
+    ("notes", "last"), [(8, "· 5 more notes: --json."), (4, "· 1 more note: --json."), (3, "· 2.")]
+)
+def test_three_notes_are_printed_and_the_others_counted(notes: int, last: str) -> None:
+    file = io.StringIO()
+    evidence = StabilityEvidence(notes=tuple(map(str, range(notes))), doubts=("it swings",))
+    print_stability(evidence, Judgement("run", State.OK, "fine"), Console(file=file, width=100))
+    lines = file.getvalue().splitlines()
+    assert (lines[-1], sum(line.startswith("·") for line in lines)) == (last, 3 + (notes > 3))
 
 
 def rows_of(mode: Stability) -> dict[str, tuple[str, ...]]:

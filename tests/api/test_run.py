@@ -336,7 +336,7 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
         ): ahead,
         (
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell: harder data, "
-            "or a broken verifier; log the completions. Do: Restart from step 70."
+            "or a broken verifier. Do: Restart from step 70."
         ): judged,
         ("Flat: every one of 30 rows is exactly 0.5; a live metric would vary."): gw.fit(
             [0.5] * 30

@@ -652,11 +652,11 @@ def test_a_case_says_of_a_fact_whether_it_is_seen_and_whether_it_could_be() -> N
         (Cause(Certainty.POSSIBLE, ("a", "b"), ("texts",)), "possible: a and b; log texts"),
         (
             Cause(Certainty.CANNOT_TELL, ("a", "b"), ("texts", "length")),
-            "cannot tell: a, or b; log texts",
+            "cannot tell: a, or b",
         ),
         (Cause(Certainty.CANNOT_TELL, ("a", "b")), "cannot tell: a, or b"),
-        (Cause(Certainty.CANNOT_TELL, ("a",), ("texts",)), "cannot tell: a; log texts"),
-        (Cause(Certainty.CANNOT_TELL, (), ("texts",)), "log texts"),
+        (Cause(Certainty.CANNOT_TELL, ("a",), ("texts",)), "cannot tell: a"),
+        (Cause(Certainty.NONE, (), ("texts",)), "log texts"),
     ],
 )
 def test_a_cause_in_words(cause: Cause, words: str) -> None:

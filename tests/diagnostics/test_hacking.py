@@ -168,8 +168,8 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     finding = finding_of(reward=UP + noise(), held_out=0.3 + noise(seed=1))
     assert (finding.status, finding.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert finding.message.endswith(
-        "the ratio of the held-out reward's gain to that of training is −0.002 (−0.024 to 0.020) "
-        "over the whole log."
+        "the held-out reward gained −0.002 (−0.024 to 0.020) times as much as training over the "
+        "whole log."
     )
     follows = finding_of(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
     assert follows.status == Status.NONE

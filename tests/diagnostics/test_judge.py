@@ -544,7 +544,8 @@ def test_what_is_no_failure_costs_nothing() -> None:
         (
             0.6,
             (
-                "most groups have zero variance, and the reward was best at step 51: restart from step 51; lr ÷ 3; draw prompts that are sometimes right"
+                "restart from step 51, near the best reward; lr ÷ 3; draw prompts that are sometimes "
+                "right, as most groups have zero variance"
             ),
         ),
         (

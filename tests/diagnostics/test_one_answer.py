@@ -162,7 +162,7 @@ def test_no_cause_is_asked_to_be_told_from_one_of_its_own_family() -> None:
     )
 
 
-@each_case(("quantity", "said"), [("reward/f", "second grader"), ("eval/reward", "held-out")])
+@each_case(("quantity", "said"), [("reward/f", "; f gained"), ("eval/reward", "held-out")])
 def test_what_grades_the_training_rollouts_again_is_not_held_out(quantity: str, said: str) -> None:
     rises = 0.15 + 0.4 * ROW / N
     rewards = {"reward": rises + noise(0, 0.01), quantity: 0.05 + noise(1, 0.005)}
@@ -171,5 +171,5 @@ def test_what_grades_the_training_rollouts_again_is_not_held_out(quantity: str, 
     finding = next(check for check in judged(**rewards).checks if check.check == "reward_hacking")
     assert finding.signs
     assert said in finding.message
-    others = {"second grader", "held-out"} - {said}
+    others = {"; f gained", "held-out"} - {said}
     assert not any(other in finding.message for other in others)

@@ -253,8 +253,8 @@ def test_every_finding_names_its_number() -> None:
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
             (
-                "most groups have zero variance, and the reward was best at step 12: restart from step 12; "
-                "lr ÷ 3; draw prompts that are sometimes right"
+                "restart from step 12, near the best reward; lr ÷ 3; draw prompts that are "
+                "sometimes right, as most groups have zero variance"
             ),
         ),
         (

@@ -386,7 +386,7 @@ def test_an_early_run_is_not_identifiable_and_names_the_plateau() -> None:
         law="exponential",
     )
     assert result.status == "not_identifiable"
-    assert "leave plateau" in result.message
+    assert "do not settle the plateau" in result.message
 
 
 def test_an_open_parameter_is_named_with_its_limits_and_no_value() -> None:
@@ -397,7 +397,7 @@ def test_an_open_parameter_is_named_with_its_limits_and_no_value() -> None:
     assert not result.parameters["time_constant"].bounded
     plateau, constant = (limits(result.parameters[name]) for name in ("plateau", "time_constant"))
     assert result.message.endswith(
-        f"leave plateau ({plateau}), time constant ({constant}) too uncertain"
+        f"the plateau ({plateau}) or the time constant ({constant}) of the single exponential"
     )
     assert constant.startswith("at least ")
 

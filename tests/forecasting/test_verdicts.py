@@ -206,10 +206,10 @@ def law_with(name: str, aicc: float) -> SimpleNamespace:
     [
         ([], ""),
         ([("logistic", 2.1)], ""),
-        ([("logistic", 1.9)], "the data do not tell this law from logistic curve"),
+        ([("logistic", 1.9)], "these laws fit about as well: logistic curve"),
         (
             [("logistic", 1.9), ("power_law", -1.0), ("oscillator", 5.0)],
-            "the data do not tell this law from logistic curve or power law",
+            "these laws fit about as well: logistic curve, power law",
         ),
     ],
 )

@@ -272,7 +272,7 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
         "dorestart from step 70; lr ÷ 3",
         "first signstep 75 60 % truncated (was 0 %)",
         "thenstep 85 entropy 0.13 → 0.54",
-        "cannot tellharder data, or a broken verifier; log completions",
+        "cannot tellharder data, or a broken verifier",
         "cost125 of 200 steps (62 %) since the first sign, 4,000 rollouts, 2 h",
         "Lengthcritical7Long.",
         "Klnot logged–Log kl.",

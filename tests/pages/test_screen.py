@@ -158,10 +158,9 @@ def test_what_follows_shows_what_the_cause_names_unless_it_came_first(
 def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
     assert judgement_lines(FAILING) == [
         "✗ FAILING  math  g 0.21 → 0.68, true f 0.001 → 0.002",
-        "  first sign  step 11, as above",
+        "  first sign  step 11",
         "  then        step 14  length 90 → 40; step 20  entropy 1.0 → 0.2",
-        "  cannot tell harder data, or a broken verifier; log the completions with their",
-        "              rewards",
+        "  cannot tell harder data, or a broken verifier",
         "  do          stop",
         "  cost        23 steps since the first sign, 5,888 rollouts, 90 min",
         "  not logged  entropy; the gradient norm",
@@ -296,7 +295,6 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
     assert [line[2:13].strip() for line in lines[1:]] == [
         "first sign",
         "cannot tell",
-        "",
         "do",
         "cost",
         "reward █",
@@ -381,7 +379,7 @@ def test_why_adds_the_answer_of_every_check() -> None:
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
         "  No sign of a problem in 2 checks: Length runaway; Swings, entropy and weights.",
-        "  Not logged: 4 of 6 checks ran; a missing signal stops 1; --json lists all.",
+        "  Not logged: 4 checks ran; 1 lacks a signal; --json lists all.",
         "      Reward hacking: log a reward on held-out [bold]prompts[/].",
     ]
 
@@ -394,8 +392,8 @@ def test_why_names_three_of_what_is_not_logged_and_the_first_screen_counts_it() 
     )
     judged = replace(OK, checks=(silent, *asked, *CHECKS[1:4]))
     said = printed(judged, why=True).splitlines()
-    assert said[1] == "  not logged  3 of 8 checks ran; a missing signal stops 4"
-    assert "  Not logged: 3 of 8 checks ran; a missing signal stops 4; --json lists all." in said
+    assert said[1] == "  not logged  3 checks ran; 4 lack a signal"
+    assert "  Not logged: 3 checks ran; 4 lack a signal; --json lists all." in said
     assert [line.strip() for line in said[-3:]] == [
         f"Check {place}: log signal {place}." for place in range(3)
     ]
@@ -436,28 +434,56 @@ def test_a_terminal_of_ascii_keeps_signs_and_operators() -> None:
 
 
 @each_case(
-    ("parts", "lines", "shorter", "said"),
+    ("parts", "said"),
     [
-        (("a " * 22,), 1, "short", ("a " * 22).rstrip()),  # 22 words have room, 23 have not
-        (("a " * 23,), 1, "short", "short"),
-        (("a " * 23,), 1, "", "a " * 22 + "..."),
-        (("x" * 66, ", y"), 1, "short", "x" * 66),  # 14 characters stand before it
-        (("x" * 63, ", y"), 1, "short", "x" * 63 + ", y"),
-        (("x" * 64, ", y", "z"), 1, "short", "x" * 64),
-        (("x" * 67,), 1, "short", "short"),
-        (("a " * 20, " b c", " d"), 1, "", "a " * 20 + "b c"),
-        # What is cut off ends behind a whole item, if one ends in its second half.
-        (("x" * 30 + "; y z, " + "v" * 30,), 1, "", "x" * 30 + "; y z, ..."),
-        (("x" * 40 + ", 4,544 " + "v" * 30,), 1, "", "x" * 40 + ", ..."),
-        (("x" * 9 + ", " + "y " * 15 + "v" * 50,), 1, "", "x" * 9 + ", " + "y " * 14 + "y..."),
+        (("a " * 22,), ("a " * 22).rstrip()),  # 22 words have room, 23 have not
+        (("a " * 23,), ("a " * 22).rstrip() + "..."),
+        (("b, " + "a " * 22,), "b"),
+        (("x" * 66, ", y"), "x" * 66),  # 14 characters stand before it
+        (("x" * 63, ", y"), "x" * 63 + ", y"),
+        (("x" * 64, ", y", "z"), "x" * 64),
+        (("x" * 67,), "x" * 63 + "..."),
+        (("a " * 20, " b c", " d"), "a " * 20 + "b c"),
+        # What has no room is left out whole: what stands in brackets, then the last clause.
+        (("x" * 30 + "; y z, " + "v" * 30,), "x" * 30),
+        (("x" * 30 + " (1; 2); " + "v" * 30,), "x" * 30 + "; " + "v" * 30),
+        (("x" * 30 + " (1; 2); " + "v" * 36,), "x" * 30),
+        (("x" * 40 + ", 4,544 " + "v" * 30,), "x" * 40),
+        (("x" * 9 + ": " + "y " * 15 + "v" * 50,), "x" * 9),
     ],
 )
-def test_a_line_says_as_much_as_has_room(
-    parts: tuple[str, ...], lines: int, shorter: str, said: str
-) -> None:
+def test_a_line_says_as_much_as_has_room(parts: tuple[str, ...], said: str) -> None:
     parts = (parts[0].rstrip(), *parts[1:])
-    line = _LabelledLine("not logged", parts, 8, lines, shorter)
+    line = _LabelledLine("not logged", parts, 8)
     assert _drawn(line, partial(_spelt, plain=True)) == [f"  not logged  {said}"]
+
+
+@each_case(
+    ("headline", "words"),
+    [
+        ("entropy was 1.78 and is 0.08 from step 9 on", "step 9"),
+        ("entropy was 1.78 and is 0.081 from step 9 on", "step 9  entropy 0.08 (was 1.78)"),
+        ("reward 1.78 → 0.00", "step 9  entropy 0.08 (was 1.78)"),
+    ],
+)
+def test_a_first_sign_repeats_no_numbers_of_the_headline(headline: str, words: str) -> None:
+    sign = Sign("entropy", 9, 1.78, 0.08, "entropy 0.08 (was 1.78)")
+    lines = judgement_lines(replace(FAILED, headline=headline, first_sign=sign, then=()))
+    assert lines[1] == f"  first sign  {words}"
+
+
+def test_a_headline_drops_whole_clauses_and_why_says_them() -> None:
+    most = "98 % of completions are truncated from step 30 on, 48 % in the 5 rows before"
+    long = replace(
+        OK,
+        run="a" * 28,
+        headline=f"{most}; reward 0.54 → 0.89 in 195 steps; no clear gain since step 105",
+    )
+    first = " ".join(line.strip() for line in judgement_lines(long)[:2])
+    assert first == f"✓ OK  {long.run}  {most}; reward 0.54 → 0.89 in 195 steps"
+    assert f"  {long.headline}." in printed(long, why=True)
+    whole = " ".join(printed(replace(long, headline=most), why=True).split())
+    assert whole.count(most) == 1
 
 
 def test_a_word_that_ends_where_the_room_does_is_kept() -> None:

@@ -21,7 +21,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.analysis.fleet import Separation, outcome, separation
+from groupwise.analysis.fleet import Separation, listing, outcome, separation
 from groupwise.arrays import floats, median
 from groupwise.comparison.compare import (
     FEWEST_ROWS,
@@ -207,36 +207,33 @@ def differing_settings(
 
     And on those in which the runs of one group do.
     """
-    between, listed, within = [], [], []
+    between, within, untold = dict[str, str](), [], []
     for name in RULES:
         if name in besides or name == "seed":
             continue
         values = [
             {
-                str(record.config.value(name))
+                str(value)
                 for record in group.runs
-                if record.config.value(name) is not None
+                if (value := record.config.value(name)) is not None
             }
             for group in groups
         ]
         if any(len(own) > 1 for own in values):
             within.append(name)
         elif len(set.union(*values)) > 1:
-            between.append(name)
-            listed.append(
-                f"{name} "
-                f"({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})"
-            )
-    notes = (
-        [f"The groups differ in {', '.join(listed)}: any of these may cause the result."]
-        if between
-        else []
-    )
-    return tuple(between), notes + (
-        [f"Runs within a group differ in {', '.join(within)}; this counts as seed noise here."]
-        if within
-        else []
-    )
+            each = (clean(next(iter(own), "unknown"), longest=40) for own in values)
+            between[name] = f"{name} ({'; '.join(each)})"
+        elif any(values) and not all(values):
+            untold.append(name)
+    notes = {
+        f"The groups differ in {', '.join(between.values())}: any of these may cause the result.": (
+            between
+        ),
+        f"Runs within a group differ in {', '.join(within)}: this counts as seed noise.": within,
+        f"Not every group states {listing(untold)}: these may differ too.": untold,
+    }
+    return tuple(between), [note for note, names in notes.items() if names]
 
 
 def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
@@ -345,7 +342,7 @@ def _mean(values: list[float]) -> float:
     return sum(finite) / len(finite) if finite else math.nan
 
 
-_MOST_NAMED = 5
+_TOO_FEW = "there are too few rows to separate a difference from noise"
 
 
 def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
@@ -363,9 +360,7 @@ def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     return (
         (*difference_sentence(first, second, comparison), *_too_short(groups))
         if comparison.pairings
-        else (
-            f"{_end(second, first)}; there are too few rows to separate a difference from noise.",
-        )
+        else (f"{_end(second, first)}; {_TOO_FEW}.",)
     )
 
 
@@ -421,10 +416,7 @@ def _failures(groups: Sequence[ComparedGroup]) -> Words:
 def _listed(names: Sequence[str]) -> str:
     """Names with commas, a key that all share once, the last ones counted where there are many."""
     key, own = shared_key(names)
-    more = len(own) - _MOST_NAMED
-    return f"{key} " * bool(key) + ", ".join(
-        own if more < 2 else [*own[:_MOST_NAMED], f"and {more} more"]
-    )
+    return f"{key} " * bool(key) + listing(own)
 
 
 def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
@@ -432,12 +424,7 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     measured = [group for group in groups if math.isfinite(group.level)]
     if not measured:
         top = max(groups, key=lambda group: group.ends_at)
-        return (
-            (
-                f"{top.name} ends highest, at {short(top.ends_at)}; there are too few rows to "
-                "separate a difference from noise."
-            ),
-        )
+        return (f"{top.name} ends highest, at {short(top.ends_at)}; {_TOO_FEW}.",)
     best = max(measured, key=lambda group: group.level)
     level = number(best.level, digits=2)
     if all(group.level == best.level for group in measured):
@@ -454,7 +441,7 @@ def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
     compared = {group.place: group.name for group in groups if group.place is not None}
     for status, beyond in (
         ("different", "seed noise"),
-        ("seed_noise_unknown", "step noise"),
+        ("seed_noise_unknown", "step noise (one seed each)"),
     ):
         names = [
             compared[pairing.second]
@@ -462,10 +449,9 @@ def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
             if pairing.contrasts[0].status == status
         ]
         if names:
-            seeds = "" if status == "different" else " (one seed each)"
             return (
                 f"{_listed(names)} {'differs' if len(names) == 1 else 'differ'} from "
-                f"{compared[0]} by more than {beyond}{seeds}."
+                f"{compared[0]} by more than {beyond}."
             )
     comparable = any(
         pairing.contrasts[0].status != "unavailable" for pairing in comparison.pairings
@@ -488,9 +474,8 @@ def difference_sentence(
 ) -> Words:
     """Whether the second of two groups differs from the first, and which holds the level sooner."""
     level, speed = comparison.pairings[0].contrasts
-    levels = _level(first, second, level, comparison)
     faster = _faster(first, second, speed, comparison)
-    return (levels, faster) if faster else (levels,)
+    return _level(first, second, level, comparison), *[faster] * bool(faster)
 
 
 def _level(

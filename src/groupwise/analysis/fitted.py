@@ -461,15 +461,12 @@ def ahead(
     row = telling[-1]
     more = "" if row is far else f" Beyond that the forecast says little: {little}."
     low, mean, high = alike(row.mean_low, row.mean, row.mean_high)
-    where = (
-        f"is forecast to be {mean} ({low} to {high}) by"
-        if row.step > last
-        else f"is estimated at {mean} ({low} to {high}) for"
-    )
-    return f"{now}. Its mean {where} step {row.step:,.0f}.{more}"
+    verb, by = ("forecast to be", "by") if row.step > last else ("estimated at", "for")
+    where = f"is {verb} {mean} ({low} to {high}) {by} step {row.step:,.0f}"
+    return f"{now}. Its mean {where}.{more}"
 
 
-def gained(fitted: Fitted, judged: Judgement) -> str:
+def gained(fitted: Fitted) -> str:
     """Say what the steps ahead are expected to gain from where, and at what cost."""
     outlook = fitted.outlook
     if outlook is None or not fitted.rewarding or outlook.gain_to <= outlook.gain_from:
@@ -478,16 +475,10 @@ def gained(fitted: Fitted, judged: Judgement) -> str:
     low, value, high = alike(gain.low, gain.value, gain.high)
     hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
     cost = f" ({duration(hours, digits=2)})" if math.isfinite(hours) and hours > 0 else ""
-    doubt = " That may be a gain or a loss." if gain.low <= 0 else ""
-    sign = "" if value.startswith("−") else "+"
-    now = judged.now if fitted.metric == judged.metric else None
-    apart = ""
-    if now is not None and not here.mean_low <= now <= here.mean_high:
-        apart = f", not {short(now)}, as it weighs earlier rows too"
     return (
-        f"The forecast starts from a mean of {short(here.mean)}{apart}; another "
+        f"The forecast starts from the smoothed level, {short(here.mean)}; another "
         f"{outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change it by "
-        f"{sign}{value} ({low} to {high}).{doubt}"
+        f"{value} ({low} to {high})."
     )
 
 

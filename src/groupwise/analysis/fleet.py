@@ -38,7 +38,7 @@ from groupwise.wording import clean, count, shortest_paths
 
 _FEWEST = 2  # runs on each side
 _MOST_LUCK = 0.5  # what luck would do more often is not reported
-_MOST_NAMED, _MOST_WORDS = 3, 64  # values in a sentence, and of a setting of words
+_MOST_NAMED, _MOST_WORDS = 5, 64  # values in a sentence, and of a setting of words
 _FAILED = (State.FAILING, State.FAILED, Learning.FLAT, Learning.FALLING)
 
 
@@ -60,10 +60,10 @@ class Separation(Plain):
     @property
     def sentence(self) -> str:
         """The counts and the chance."""
-        others = f" (other settings that separate them: {_listed(self.also)})" if self.also else ""
+        others = f" (other settings that separate them: {listing(self.also)})" if self.also else ""
         return (
-            f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
-            f"the {self.not_learnt} with {_listed(self.not_learnt_with)} failed or did not{others}."
+            f"The {self.learnt} runs with {self.setting} {listing(self.learnt_with)} learnt, and "
+            f"the {self.not_learnt} with {listing(self.not_learnt_with)} failed or did not{others}."
             f" Chance alone would give this with a probability of at most {percent(self.chance)}; "
             f"the search tried {count(self.settings_tried, 'setting')}."
         )
@@ -134,7 +134,8 @@ def _splits(sizes: Sequence[int], successes: int, *, numeric: bool) -> int:
     return ways[successes]
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listing(texts: Sequence[str]) -> str:
+    """Texts with commas, those beyond the first counted."""
     named = ", ".join(clean(text, longest=40) for text in texts[:_MOST_NAMED])
     more = len(texts) - _MOST_NAMED
     return f"{named} and {more} more" if more > 0 else named

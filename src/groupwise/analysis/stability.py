@@ -225,8 +225,8 @@ class StabilityEvidence(Plain):
 
     @property
     def all_notes(self) -> Words:
-        """What to know of the numbers."""
-        return (*(self.mode.notes if self.mode else ()), *self.notes)
+        """What to know of the numbers, what concerns this run first."""
+        return (*self.notes, *(self.mode.notes if self.mode else ()))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what no margin can be promised for is null."""
@@ -388,8 +388,6 @@ def measured_stability(
             f"the reward still oscillates at the end of the log, by ±{reach} every {period} rows"
         )
     if fit.status in NO_APPROACH:
-        if problem := no_approach(fit):
-            raise InsufficientDataError(problem)
         return StabilityEvidence(notes=assumed, doubts=(swings,), swing=swing, adam=adam)
     rate = record.config.value("learning_rate")
     rate = rate if rate and rate > 0 else None
@@ -414,7 +412,7 @@ def measured_stability(
         force,
         None if doubts else margin,
         rate,
-        (*assumed, *_notes(record, fit, lag, with_force=with_force, adam=adam)),
+        (NO_GUARANTEE, *assumed, *_notes(record, fit, lag, with_force=with_force, adam=adam)),
         doubts=doubts,
         swing=swing,
         adam=adam,
@@ -424,15 +422,13 @@ def measured_stability(
 def _notes(
     record: RunRecord, fit: FitResult, lag: LagSetting, *, with_force: FitResult, adam: bool
 ) -> list[str]:
-    """What to know of a judgement from a run."""
-    notes = [NO_GUARANTEE, WHOLE_CURVE]
+    """What to know of a judgement from a run: what may change its answer first."""
+    notes = []
     if with_force is not fit:
         notes.append(
             f"The law of the reward is the {law_name(fit.law)}, which has no curvature to read "
             f"off. Instead it is read off the {law_name(with_force.law)}."
         )
-    if adam:
-        notes += [ADAM, ADAM_RATE]
     if with_force.status == "not_identifiable":
         notes.append(
             f"The log does not single out one law ({with_force.message.rstrip('.')}). "
@@ -444,7 +440,7 @@ def _notes(
             f"The learning rate follows a schedule ({schedule}): learning rate × curvature is a "
             "mean over the log, and it was larger at the peak."
         )
-    notes.append(HALF_FORCE)
+    notes += [*[ADAM_RATE, ADAM] * adam, WHOLE_CURVE, HALF_FORCE]
     if len(lag.remaining) > 1:
         notes.append(PERHAPS_NO_LAG)
     elif lag.remaining[0] is not lag:

@@ -139,7 +139,7 @@ class Run(RunRecord):
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         judged, none = self.judgement, no_forecast(self.judgement)
-        said = f"{ahead(fitted, judged)}\n{gained(fitted, judged)}".strip()
+        said = f"{ahead(fitted, judged)}\n{gained(fitted)}".strip()
         withheld = f"{judged.fact} {none}" if judged.alarm else none
         rows = fitted.outlook.rows * (not withheld)
         return replace(fitted.outlook, rows=rows, withheld=withheld, said=said)

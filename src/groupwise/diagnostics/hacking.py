@@ -134,8 +134,9 @@ def reward_hacking(evidence: Evidence) -> Finding:
         )
     moved = "The training reward has not changed by more than four standard errors"
     if coupling := coupling_of(pair, *pair.ends):
-        moved = f"The {pair.grader} gained {number(coupling.value)} times what training did"
-    return no_sign(f"{moved} ({pair.name}).")
+        times = f"{number(coupling.value)} times as much"
+        moved = f"The training reward moved, and {pair.grader} moved {times}"
+    return no_sign(f"{moved}.")
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -347,7 +348,7 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
         finding = _behind(pair, early.start, coupling, gained=True)
     else:
-        where = f" since the {pair.grader} was best, at step {pair.step_M[early.start]:,}"
+        where = f" since its best, at step {pair.step_M[early.start]:,}"
         return _finding(pair, coupling, Status.CRITICAL, where)
     open_ = (
         not finding
@@ -534,8 +535,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
     row = max(row, row_after(gained))
     best, step = mean_of(pair.held_M[row : row + few]), int(pair.step_M[row])
     message = (
-        f"Since step {step:,} the training reward rises while "
-        f"the {pair.name}{',' * (',' in pair.name)} is flat: "
+        f"Since step {step:,} the training reward rises while {pair.grader} is flat: "
         f"{arrow(best, last)}. This is what overfitting looks like."
     )
     return Finding(Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
@@ -548,19 +548,19 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     parting, few = parting_of(pair), few_of(pair)
     since, row = parting.apart, int(np.searchsorted(pair.step_M, parting.apart))
     before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
-    name = pair.name.split(",")[0] if pair.name != HELD_OUT else "held-out"
+    name = pair.name.removesuffix(" reward")
     first = mean_of(pair.train_M[before]) / pair.scale
     held_out = pair.fall or _held_out_change(pair, since, before, late)
     signs = (
         _sign("reward", "reward", since, replace(pair.total or held_out, before=first)),
         _sign("held_out", name, since, held_out),
     )
-    ratio = ""
+    shared = ""
     if coupling:
-        ratio = f"; the ratio of the {pair.grader}'s gain to that of training is {ranged(coupling)}"
-        ratio += f"{where}{IN_SHARES * pair.percent}"
+        shared = f"; {pair.grader} gained {ranged(coupling)} times as much as training"
+        shared += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {parting.step:,} ({parting.first:,} to {parting.last:,})"
-    message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
+    message = f"{began} {signs[0].words} while {signs[1].words}{shared}."
     return Finding(status, message, parting.step, coupling, TRANSFER, signs=signs)
 
 
@@ -766,8 +766,8 @@ class Pair:
 
     @property
     def grader(self) -> str:
-        """What it is: answers to the training prompts are held out of nothing."""
-        return "second grader" if self.same else HELD_OUT
+        """Its name in a sentence."""
+        return self.name if self.same else f"the {self.name}"
 
     @property
     def ends(self) -> tuple[slice, slice]:
@@ -802,19 +802,12 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     for name in sorted(weights, key=lambda name: not WANTED.search(name)):
         unrewarded = abs(weights[name]) < UNPAID and functions[name].span > 0
         if unrewarded and not FORM.search(name) and len(reward) >= FEWEST_ROWS:
-            pair = _paired(
-                reward,
-                functions[name],
-                f"{clean(name, longest=40)}, which has no weight in the total",
-                same=True,
-            )
+            pair = _paired(reward, functions[name], clean(name, longest=40), same=True)
             judges = bool(WANTED.search(name)) or not wanted
             pairs.append(pair and replace(pair, judges=judges))
     total, falls = progress_of(evidence).change, level_changes(evidence)
     return [
-        replace(
-            pair, total=total, fall=None if pair.percent else falls.get(pair.name.partition(",")[0])
-        )
+        replace(pair, total=total, fall=None if pair.percent else falls.get(pair.name))
         for pair in pairs
         if pair is not None
     ]

@@ -238,8 +238,8 @@ def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
         few = min(_BEST, len(reward))
         best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
         return advised(
-            f"most groups have zero variance, and the reward was best at step {best:,}: {{back}}; "
-            "lr ÷ 3; draw prompts that are sometimes right",
+            "{back}, near the best reward; lr ÷ 3; draw prompts that are sometimes right, as most "
+            "groups have zero variance",
             ("restart", "rate /3", "filter"),
             step=_checkpoint(evidence, best),
         )
@@ -382,11 +382,10 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
     bounds = evidence.reward and evidence.reward.bounds
     much = _OF_RANGE * np.ptp(bounds) if bounds else _MUCH * abs(progress.before)
-    learnt, said = "nothing learnt", "gain"
-    if gain.high > much or gain.value + gain.low > 0:
-        learnt, said = "no clear gain", f"{len(evidence.reward or ())} rows allow"
-    said += f" {short(gain.low)} to {short(gain.high)}"
-    return f"{learnt} in {progress.steps:,} steps: {moved} ({said})"
+    unclear = gain.high > much or gain.value + gain.low > 0
+    learnt = "no clear gain" if unclear else "nothing learnt"
+    interval = f"gain {short(gain.low)} to {short(gain.high)}"
+    return f"{learnt} in {progress.steps:,} steps: {moved} ({interval})"
 
 
 def _top_of(evidence: Evidence, level: float) -> str:

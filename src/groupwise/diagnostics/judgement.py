@@ -66,11 +66,11 @@ class Fact(StrEnum):
     OUTAGES = "the reward is 0 in a few rows at a time and then recovers"
     TIES_BROKEN = "in some groups rewards differ by less than a thousandth of their range"
     # reward_hacking: the held-out reward beside the training reward
-    LOOPHOLE = "the held-out reward or second grader fell, or shared less than half of the gain"
+    LOOPHOLE = "the other reward gained less than half as much, or fell"
     HELD_OUT_STANDS_AFTER_GAIN = "the held-out reward gained and is flat while training rises"
     HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
     HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward is flat"
-    OVERFITTING = "the training reward rises while the held-out reward is flat, as in overfitting"
+    OVERFITTING = "the training reward rises while the held-out reward is flat"
     LEARNT_BY_HEART = (
         "the held-out reward falls slowly while the training reward rises no faster than before"
     )
@@ -430,7 +430,7 @@ class Cause(Plain):
         """The facts that speak for it, and what they outweigh; "" without any."""
         if not self.facts:
             return ""
-        others = f"; this outweighs {', '.join(self.outweighed)}" if self.outweighed else ""
+        others = f"; otherwise likely: {', '.join(self.outweighed)}" if self.outweighed else ""
         facts = " and ".join(fact.value for fact in self.facts)
         return sentence(f"{self.sure}: {self.names[0]}, because {facts}{others}")
 
@@ -441,19 +441,18 @@ class Cause(Plain):
 
     @property
     def named(self) -> str:
-        """The names, and what to log where that would tell."""
-        log = f"log {self.log[0]}" if self.log else ""
+        """The names, and what would tell, which the advice says where they cannot be told apart."""
+        undecided = self.certainty is Certainty.CANNOT_TELL
+        log = f"log {self.log[0]}" if self.log and not undecided else ""
         command = self.probe.partition(" --")[0]
         log = f"{command} may decide it" if command else log
-        joint = ", or " if self.certainty is Certainty.CANNOT_TELL else " and "
+        joint = ", or " if undecided else " and "
         by = f" (by {self.by})" if self.by else ""
         return "; ".join(part for part in (joint.join(self.names) + by, log) if part)
 
     @property
     def words(self) -> str:
-        """Both in a clause: "likely: numerics", "cannot tell: harder data, or a broken verifier;
-        log completions".
-        """
+        """Both in a clause: "cannot tell: harder data, or a broken verifier"."""
         return f"{self.sure}: {self.named}" if self.names else self.named
 
 

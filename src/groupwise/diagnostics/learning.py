@@ -353,8 +353,12 @@ def _since_its_gain(
         (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
     )
     if not still or since is None:
-        rose = evidence.ended and stood(half, _GAIN, math.inf)
-        return (Learning.ROSE, level.step_at(half)) if rose else (Learning.LEARNING, None)
+        # A last third whose rise is below its error is no learning that goes on.
+        last = thirds_since(level, 0)[1]
+        for row, fewest, below in ((half, 0, _GAIN), (last.start, ENOUGH, 1.0)):
+            if evidence.ended and n >= fewest and stood(row, below, math.inf):
+                return Learning.ROSE, level.step_at(row)
+        return Learning.LEARNING, None
     row = _arrived(level, since)
     fell = _fell_back(evidence, level, row)
     if fell is not None:

@@ -371,7 +371,7 @@ def tool_use(evidence: Evidence) -> Finding:
     least, name = 0.0, "tool calls"
     if calls is None and turns and turns.low <= HALF * turns.level_until(_FIRST):
         calls, least = turns, turns.low
-        name = f"{turns.name} ({short(least)} without a call)"
+        name = f"{turns.name} ({short(least)} at the lowest)"
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged("The log does not contain the number of tool calls.")
     early = calls.level_until(_FIRST)

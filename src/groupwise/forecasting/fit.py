@@ -165,8 +165,9 @@ def _holding(
     if explained < 0.02:
         return FitOutcome.EMPTY, {"law": law_name(best.law.name)}
     if open_names := unidentified(best, parameters):
-        names = ", ".join(
-            f"{name.replace('_', ' ')} ({limits(parameters[name])})" for name in open_names
+        names = " or the ".join(
+            f"{name.replace('_', ' ').replace('tau1', 'slow time τ₁')} ({limits(parameters[name])})"
+            for name in open_names
         )
         return FitOutcome.OPEN, {"law": law_name(best.law.name), "names": names}
     close = close_laws(fits)
@@ -267,7 +268,7 @@ def _notes(observations: Observations, fits: Sequence[LawFit]) -> Iterator[str]:
         yield f"the intervals are wider because neighbouring residuals correlate{hidden}"
     rivals = [law_name(fit.law.name) for fit in fits[1:] if fit.aicc - best.aicc < NO_EVIDENCE]
     if rivals:
-        yield f"the data do not tell this law from {' or '.join(rivals)}"
+        yield f"these laws fit about as well: {', '.join(rivals)}"
 
 
 def _running_mean(observations: Observations) -> Float:

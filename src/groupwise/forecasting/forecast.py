@@ -382,9 +382,9 @@ def forecast(
     message = (
         f"no public run was forecast from only {rows_seen} rows: the bands may be too narrow"
         if status == "short"
-        else f"the upper end is as far away as in public runs after {rows_seen} rows, and both are "
-        "at least as far as for a mean that drifts like the later half of these rows; neither "
-        "holds a rise or fall that no row shows yet"
+        else f"the band is at least as wide as a drift like that of the later half of these rows "
+        f"requires, and reaches up as far as errors on public runs after {rows_seen} rows did; it "
+        "covers no rise or fall that no row shows yet"
     )
     return Forecast(
         status=status,

@@ -150,7 +150,7 @@ class FitOutcome(Enum):
     )
     OPEN = (
         "not_identifiable",
-        "not identifiable yet: with the {law} the data leave {names} too uncertain",
+        "not identifiable yet: the rows do not settle the {names} of the {law}",
     )
 
     def __init__(self, status: FitStatus, sentence: str) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.analysis.compare import ComparedGroup, RunComparison, shared_key
+from groupwise.analysis.fleet import listing
 from groupwise.comparison.compare import Comparison, Contrast
 from groupwise.diagnostics.judgement import WORST_FIRST, State
 from groupwise.pages.tables import Grid
@@ -47,14 +48,9 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
         run for run in runs if run.judgement.state is State.WARNING
     ][:1]
     for run in doubtful[:2] if len(comparison.groups) < 4 else ():
-        _wrapped(out, f"{run.label}: {run.judgement.headline}", longest=3 * _COLUMNS // 2)
+        _wrapped(out, f"{run.label}: {run.judgement.headline}")
     if comparison.differing:
-        _wrapped(
-            out,
-            f"The runs differ in {', '.join(comparison.differing)}.",
-            style="dim",
-            longest=_COLUMNS,
-        )
+        _wrapped(out, f"The runs differ in {listing(comparison.differing)}.", style="dim")
 
 
 def _print_why(comparison: RunComparison, out: Printer) -> None:
@@ -88,9 +84,9 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
     )
 
 
-def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:
-    """Print a sentence in lines of 80 columns, into a pipe too, cut where it is too long."""
-    for line in textwrap.wrap(clean(text, longest=longest), _COLUMNS, break_on_hyphens=False):
+def _wrapped(out: Printer, text: str, *, style: str = "") -> None:
+    """Print a sentence in lines of 80 columns, into a pipe too."""
+    for line in textwrap.wrap(clean(text, longest=1000), _COLUMNS, break_on_hyphens=False):
         out.console.print(escape(line), style=style, highlight=False, soft_wrap=True)
 
 
@@ -119,14 +115,14 @@ def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tupl
     if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (
-                f"{measured.late_from:.0f}–{measured.late_to:.0f}",
+                f"steps {measured.late_from:.0f}–{measured.late_to:.0f}",
                 [_written(group.level) for group in groups],
             )
         )
     if math.isfinite(measured.reach):
         columns.append(
             (
-                f"keeps {number(measured.reach, digits=2)} from step",
+                f"past {number(measured.reach, digits=2)} from step",
                 [_held(group, measured) for group in groups],
             )
         )

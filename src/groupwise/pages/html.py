@@ -286,8 +286,7 @@ def _forecast(summary: Summary, path: str) -> Markup:
     outlook = summary.fitted.outlook
     if summary.no_forecast or outlook is None:
         return tag("p", summary.no_forecast or summary.fitted.problem)
-    of = summary.fitted, summary.judgement
-    lead = tag("p", f"{ahead(*of)} {gained(*of)}")
+    lead = tag("p", f"{ahead(summary.fitted, summary.judgement)} {gained(summary.fitted)}")
     return join(
         lead,
         *(

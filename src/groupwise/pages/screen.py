@@ -32,6 +32,8 @@ _CHECK_STYLES = {
 }
 _BARS = "▁▂▃▄▅▆▇█"
 _KEYS = re.compile(r" \([^()]*\)")  # what each trainer calls it
+_CLAUSES = re.compile(r"([;:] )")  # what ends one
+_NUMBERS = re.compile(r"[\d.]+")
 _ASCII = str.maketrans(f"{_BARS}✓✗÷×−–·", " .:-=+*#+x/x---") | str.maketrans(
     {"→": "->", "≤": "<=", "≥": ">=", "…": "..."}
 )
@@ -49,7 +51,6 @@ class _LabelledLine:
     # one before
     rank: int  # of its last line: the largest goes first where there is no room
     lines: int = 1  # that it may take
-    shorter: str = ""  # what is said where its first part has no room; "" where that is cut off
 
 
 def print_judgement(
@@ -70,9 +71,9 @@ def print_judgement(
         _print(console, line)
     if why:
         console.print()
-        dots = _spelt("…", plain=plain)
-        if any(line.endswith(dots) for line in (first, *others)):  # what had no room
-            for text in filter(None, (judgement.headline, judgement.do)):
+        shown = " ".join(" ".join((first, *others)).split())
+        for text in (beside_the_cause(judgement)[0], judgement.do):
+            if _spelt(text.rstrip("."), plain=plain) not in shown:  # what had no room
                 _print(console, f"  {clean(sentence(text), longest=_LONGEST_REMARK)}")
         for line in filter(None, (judgement.cause.because, *actions_said(judgement))):
             _print(console, f"  {line}")
@@ -117,8 +118,8 @@ def judgement_lines(judgement: Judgement, *, plain: bool = False) -> list[str]:
             return lines
         # The least of them goes: the second line of one, or one altogether.
         least = max(kept, key=lambda entry: entry.rank)
-        shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
-        kept = [other for entry in kept for other in (shorter if entry is least else [entry])]
+        place, shorter = kept.index(least), replace(least, lines=1, rank=least.rank - _SECOND)
+        kept[place : place + 1] = [shorter] * (least.lines > 1)
     return [*head, *bars]
 
 
@@ -168,7 +169,7 @@ def _headline(judgement: Judgement, spell: Spell) -> list[str]:
     room = WIDTH - cell_len(head) - 4 - cell_len(headline)
     room = room if room >= _LEAST_NAME else _USUAL_NAME
     name = _shortened(spell(clean(judgement.run) or "unnamed run"), room, spell)
-    return _wrapped(f"{head}  {name}  ", headline, spell, indent=2, lines=2)
+    return _fitted(f"{head}  {name}  ", headline, spell, indent="  ", lines=2)
 
 
 def _shortened(name: str, room: int, spell: Spell) -> str:
@@ -189,9 +190,9 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     first, then = judgement.first_sign, judgement.then
     if first:
         beside = tuple(sign for sign in then if sign.step == first.step)
-        # What another line says is not said again.
-        fresh = [sign for sign in (first, *beside) if sign.words not in judgement.headline]
-        words = _signs(fresh) if fresh else (f"step {first.step:,}, as above",)
+        # What the headline says is not said again.
+        fresh = [sign for sign in (first, *beside) if not _says(judgement.headline, sign)]
+        words = _signs(fresh) if fresh else (f"step {first.step:,}",)
         yield _LabelledLine("first sign", words, 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
         # What the cause names has room where it is not among the first.
@@ -202,7 +203,6 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     if then:
         yield _LabelledLine("then", _signs(then), 6, lines=2)
     if named := judgement.cause.named:
-        named = named.partition("; log ")[0] if judgement.do.startswith("log ") else named
         yield _LabelledLine(judgement.cause.sure, (named,), 4, lines=2)
     if judgement.do:
         yield _LabelledLine("do", (judgement.do,), 3, lines=2)
@@ -222,8 +222,13 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         and judgement.cause.certainty is not Certainty.LIKELY
     ):
         bare = [_KEYS.sub("", name) for name in judgement.not_logged]
-        shorter = bare[0].partition(", ")[0]
-        yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
+        yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2)
+
+
+def _says(headline: str, sign: Sign) -> bool:
+    """Whether a headline says what a sign does: its words, or all of its numbers."""
+    numbers, said = ({*_NUMBERS.findall(text)} for text in (sign.words, headline))
+    return sign.words in headline or (bool(numbers) and numbers <= said)
 
 
 def _signs(signs: Sequence[Sign]) -> Words:
@@ -244,17 +249,12 @@ def _drawn(line: _LabelledLine, spell: Spell) -> list[str]:
     """Return a labelled line with as many of its parts as have room."""
     head = f"  {line.label:<{_LABEL}}"
     first, *others = (_brief(part, spell) for part in line.parts)
-    if line.shorter and (
-        cell_len(first) > line.lines * (WIDTH - len(head))
-        or len(first.split()) > _MOST_WORDS_A_LINE
-    ):
-        first, others = _brief(line.shorter, spell), []
     for part in others:
         longer = first + part
         if len(head) + cell_len(longer) > WIDTH or len(longer.split()) > _MOST_WORDS_A_LINE:
             break
         first = longer
-    return _wrapped(head, first, spell, indent=len(head), lines=line.lines)
+    return _fitted(head, first, spell, indent=" " * len(head), lines=line.lines)
 
 
 def _bars(heights: Sequence[float | None]) -> str:
@@ -271,33 +271,39 @@ def _spelt(text: str, *, plain: bool) -> str:
 
 
 def _brief(text: str, spell: Spell) -> str:
-    """Return a text cleaned, in one line, of so many words at most."""
-    words = clean(text, longest=_LONGEST).rstrip(".").split(" ")
-    kept = len(words)
-    while words_in(words[:kept]) > _MOST_WORDS_A_LINE:
-        kept -= 1
-    return spell(" ".join([*words[:kept], *["…"] * (kept < len(words))]))
+    """Return a text cleaned, in one line, without the stop at its end."""
+    return spell(clean(text, longest=_LONGEST).rstrip("."))
 
 
-def _wrapped(head: str, text: str, spell: Spell, *, indent: int, lines: int) -> list[str]:
-    """Break a text after its head into so many lines at most.
-
-    What has no room is cut off and shown to be.
+def _shorter(text: str) -> Iterable[str]:
+    """Yield a text, then it without what stands in brackets, then without its last clause too, and
+    so on.
     """
-    room = WIDTH - cell_len(head)
-    if cell_len(text) <= room:
-        return [head + text]
-    if lines == 1:
-        dots = spell("…")
-        kept = _start(text, room - len(dots))
-        item = 1 + max(f"{kept} ".rfind(mark) for mark in (", ", "; "))  # behind the last whole one
-        return [head + (f"{kept[:item]} " if 2 * item > len(kept) else kept) + dots]
-    start = _start(text, room)
+    yield text
+    clauses = _CLAUSES.split(_KEYS.sub("", text))
+    for last in range(len(clauses), 0, -2):
+        yield "".join(clauses[:last])
+    yield clauses[0].partition(", ")[0]
+
+
+def _fitted(head: str, text: str, spell: Spell, *, indent: str, lines: int) -> list[str]:
+    """Break a text after its head into so many lines at most; clauses that have no room are left
+    out, and one that has none by itself is shown to be cut off.
+    """
+    for shorter in _shorter(text):
+        drawn = _wrapped(head, shorter, indent)
+        if len(drawn) <= lines and words_in([shorter]) <= _MOST_WORDS_A_LINE:
+            return drawn
+    few = " ".join(shorter.split(" ")[:_MOST_WORDS_A_LINE])
+    *drawn, last = _wrapped(head, few, indent)[:lines]
+    return [*drawn, set_cell_size(last, WIDTH - 3).rstrip() + spell("…")]
+
+
+def _wrapped(head: str, text: str, indent: str) -> list[str]:
+    """Break a text after its head into lines."""
+    start = _start(text, WIDTH - cell_len(head))
     rest = text[len(start) :].lstrip()
-    return [
-        head + start,
-        *_wrapped(" " * indent, rest, spell, indent=indent, lines=lines - 1),
-    ]
+    return [head + start, *(_wrapped(indent, rest, indent) if rest else ())]
 
 
 def _start(text: str, room: int) -> str:
@@ -325,10 +331,11 @@ def _lacking(judgement: Judgement) -> list[Finding]:
 
 
 def _lacks(judgement: Judgement) -> str:
-    """Return how many checks lack a signal, and how many could run; "" where none lacks one."""
-    lacking, every = len(_lacking(judgement)), [check.status for check in judgement.checks]
-    ran = f"{len(every) - every.count(Status.NOT_LOGGED)} of {len(every)} checks ran"
-    return f"{ran}; a missing signal stops {lacking}" if lacking else ""
+    """Return how many checks ran, and how many lack a signal; "" where none lacks one."""
+    ran = sum(check.status is not Status.NOT_LOGGED for check in judgement.checks)
+    lacking = len(_lacking(judgement))
+    said = f"{count(ran, 'check')} ran; {count(lacking, 'lacks a signal', 'lack a signal')}"
+    return said if lacking else ""
 
 
 def _without_answer(judgement: Judgement) -> Iterable[str]:

@@ -111,7 +111,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
-    out.line(gained(fitted, judged))
+    out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
     if outlook.result.status != "still":
         out.notes((outlook.result.message,))
@@ -185,7 +185,10 @@ def print_stability(evidence: StabilityEvidence, judged: Judgement, console: Con
     out.line(evidence.conclusion)
     if evidence.mode:
         out.grid(evidence_grid(evidence))
-    out.notes(evidence.all_notes)
+    notes = evidence.all_notes
+    out.notes(notes[:3])
+    if more := notes[3:]:
+        out.notes((f"{count(len(more), 'more note')}: --json",))
 
 
 def _parameters(fit: FitResult) -> Grid:

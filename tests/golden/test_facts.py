@@ -31,8 +31,8 @@ MARKS = {
     "roll": "val_correct/all token/response_length/mean actor_train/grad_norm",
     "verl": "critic/score/mean critic/rewards/mean critic_score_mean actor/pg_clipfrac val-core/a",
     "prime-rl": "train/agg/all/x train/agg/effective/x mismatch_kl/all/mean entropy/all/mean "
-    "is_truncated/all/mean decode_len/all/mean solve_none/all solve_all/all batch/solve_none "
-    "batch/off_policy_level/mean batch/async_level",
+    "is_truncated/all/mean decode_len/all/mean solve_none/all solve_all/all "
+    "batch/off_policy_level/mean batch/async_level batch/effective_batch_size",
     "slime": "rollout/raw_reward train/train_rollout_logprob_abs_diff",
     "nemo-rl": "baseline_reward/pct_0 train/baseline_reward/pct_1 token_mult_prob_error "
     "probs_ratio_clamped",

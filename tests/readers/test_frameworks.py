@@ -415,6 +415,8 @@ def test_what_an_upgrade_renamed_is_one_column_unless_both_are_logged_side_by_si
         (["run 1 - critic/score/mean"], "verl"),
         (["rollout/raw_reward"], "slime"),
         (["reward/all/mean", "solve_none/all", "reward/maths/mean"], "prime-rl"),
+        (["reward/mean", "batch/solve_none", "batch/async_level"], "prime-rl"),
+        (["reward/mean", "batch/solve_none", "batch/solve_all"], ""),  # rLLM counts them so, too
         (["train/baseline_reward/pct_0"], "nemo-rl"),
         (["env/all/reward/total"], "tinker"),
         (["inference.rollout/sums/avg_reward"], "marin"),

@@ -179,6 +179,14 @@ def test_a_progress_bar_at_0_is_a_position(begin: int, tmp_path: Path) -> None:
         ("l2_norm/grad/global", "gradient_norm"),  # Compose RL
         ("loss/train/gen/cur_seq_entropy", "entropy"),
         ("Average reward score", "reward"),  # DeepSpeed-Chat
+        ("tok_per_resp", "completion_length"),  # loops of one's own
+        ("grad_l2", "gradient_norm"),
+        ("acc_val", "eval/reward"),
+        ("reward_eval", "eval/reward"),
+        ("reward_val", ""),  # perhaps its value
+        ("acc_val_count", ""),
+        ("grad_l2_ratio", ""),
+        ("response_tokens", ""),  # of one, or of all of the step
         ("buffer/reward_max", ""),
         ("rollout_info/ep_count", ""),
         ("train/kl_penalty_coef", ""),

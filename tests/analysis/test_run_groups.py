@@ -107,6 +107,6 @@ def test_other_differences_are_named() -> None:
 def test_no_run_that_can_be_read_is_a_sentence() -> None:
     with pytest.raises(
         InvalidArgumentError,
-        match="--by lr expects runs that differ in this setting; no run can be read",
+        match="expected runs that differ in lr to group by it, got none: group by another",
     ):
         grouped_by([], "lr")

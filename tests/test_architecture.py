@@ -98,7 +98,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "processes": set(),  # workers of an engine and the page's own end with what started them
     "files": {"errors"},  # written whole, by commands and from Python
     "wording": {
-        "intervals"
+        "intervals",
+        "files",
     },  # numbers and texts as people read them: results and pages write them alike
     "examples": {"errors", "files", "plain"},
     "record": FOUNDATION,

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from groupwise.analysis.compare import compare
     from groupwise.analysis.components import load_components, save_components
-    from groupwise.analysis.plan import plan
-    from groupwise.api.calls import fit, forecast, judge, replay, report
+    from groupwise.api.calls import fit, forecast, judge, plan, replay, report
     from groupwise.api.run import Run, open_run
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.edge.mode import Stability, stability

@@ -66,6 +66,11 @@ def of_numbers(of_a_run: str) -> Callable[[Numeric], Numeric]:
     return refusing
 
 
+def no_rows() -> Float:
+    """Return an array of nothing."""
+    return np.empty(0)
+
+
 def floats(values: ArrayLike) -> Float:
     """Return values as an array of floats."""
     try:

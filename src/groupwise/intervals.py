@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import NUMBER, Float
+from groupwise.arrays import NUMBER, Ends, Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain, frozen
 
@@ -63,6 +63,17 @@ class Interval(Plain):
     def covers(self, truth: float) -> bool:
         """Whether `truth` lies in the closed interval."""
         return self.low <= truth <= self.high
+
+
+def within(interval: Interval, bounds: Ends) -> Interval:
+    """Cut an interval to the range that its quantity cannot leave, and hold its value there.
+
+    A truth that lies in the range is covered by the cut interval exactly where the whole one covers
+    it, so neither the coverage nor what is inside or outside changes; an interval that says less
+    than the range itself becomes the range.
+    """
+    low, value, high = np.clip((interval.low, interval.value, interval.high), *bounds).tolist()
+    return replace(interval, value=value, low=low, high=high)
 
 
 def hull(intervals: Sequence[Interval]) -> Interval:

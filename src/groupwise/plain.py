@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
-from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 Made = TypeVar("Made")
@@ -20,9 +19,9 @@ class Plain:
     """A result that shows itself as plain data.
 
     `KEYS` lists what is shown, in order and between blanks: "name" an attribute, "key=name" an
-    attribute under another key (dots lead to attributes of attributes), "*name" the keys of an
-    attribute beside its own. Without it, every field of the dataclass is shown, behind the
-    properties that `MORE` names.
+    attribute under another key (dots lead on, and of None to None), "*name"
+    the keys of an attribute beside its own. Without it, every field of the dataclass is shown,
+    behind the properties that `MORE` names.
     """
 
     __slots__ = ()
@@ -36,10 +35,17 @@ class Plain:
         for entry in self.KEYS.split() or (*self.MORE.split(), *fields_of):
             key, _, name = entry.partition("=")
             if key.startswith("*"):
-                shown |= plain(attrgetter(key[1:])(self))
+                shown |= plain(getattr(self, key[1:]))
             else:
-                shown[key] = plain(attrgetter(name or key)(self))
+                shown[key] = plain(_linked(self, name or key))
         return shown
+
+
+def _linked(value: Any, names: str) -> Any:
+    """Return what a path of attributes leads to; None where a link of it is None."""
+    for name in names.split("."):
+        value = None if value is None else getattr(value, name)
+    return value
 
 
 class Said(Plain):

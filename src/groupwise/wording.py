@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
+from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 
 _LONGEST = 200
@@ -182,6 +183,18 @@ def capital(text: str) -> str:
 def sentence(clause: str) -> str:
     """Make a sentence of a clause."""
     return capital(clause) + ("" if clause.endswith((".", "!", "?")) or not clause else ".")
+
+
+def in_python(text: str) -> str:
+    """Return a text in which arguments of Python stand for the options that are such.
+
+    Example:
+        >>> in_python("give --set group_size=G --set prompts_per_step=B")
+        'give settings={"group_size": "G", "prompts_per_step": "B"}'
+    """
+    for row in table_rows("arguments.tsv"):
+        text = re.sub(row["pattern"], row["argument"], text)
+    return text
 
 
 def bare_name(name: str) -> str:

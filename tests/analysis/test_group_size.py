@@ -176,7 +176,7 @@ def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> No
     evidence = group_size_evidence(bare, opened=opened)
     assert evidence.components is not None
     assert evidence.plan is None
-    assert any("--set group_size=G" in note for note in evidence.notes)
+    assert any("the settings group_size and prompts_per_step" in note for note in evidence.notes)
     assert "smallest error" in evidence.said[0]
 
 

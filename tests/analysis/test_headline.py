@@ -13,8 +13,17 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.analysis.fitted import Fitted, ForecastRequest, _outlook, ahead, fit_metric, gained
+from groupwise.analysis.fitted import (
+    Fitted,
+    ForecastRequest,
+    Outlook,
+    _with_plateau,
+    ahead,
+    fit_metric,
+    gained,
+)
 from groupwise.diagnostics.judgement import Judgement, Learning, State
+from groupwise.forecasting.results import no_fit
 from groupwise.intervals import Interval
 from groupwise.pages.tables import parameter_grid
 from groupwise.record.run import RunRecord
@@ -124,9 +133,7 @@ def test_no_further_steps_gain_nothing(made_fitted: Make) -> None:
 
 
 def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) -> None:
-    bare = dataclasses.replace(
-        made_fitted(), fit=None, outlook=None, problem="expected at least 3 rows, got 1"
-    )
+    bare = dataclasses.replace(made_fitted(), fit=no_fit("expected 3 rows, got 1"), outlook=None)
     assert (ahead(bare, UNJUDGED), gained(bare)) == ("", "")
 
 
@@ -138,13 +145,13 @@ def test_a_plateau_that_the_forecast_goes_past_is_not_where_the_metric_ends(
     made_fitted: Make, here: float, far: float, settled: bool
 ) -> None:
     fitted = made_fitted(plateau=(0.9, 0.88, 0.92))
-    assert fitted.fit is not None
     assert fitted.outlook is not None
     first, last = fitted.outlook.grid
-    rows = (dataclasses.replace(last, mean=far),)
-    seen = _outlook(
-        fitted.fit, fitted.outlook.result, rows, (dataclasses.replace(first, mean=here), last)
+    rows, grid = (
+        (dataclasses.replace(last, mean=far),),
+        (dataclasses.replace(first, mean=here), last),
     )
+    seen = _with_plateau(Outlook(fitted.outlook.result, rows, grid), fitted.fit)
     beside = dataclasses.replace(fitted, outlook=seen).beside_the_law
     assert (seen.plateau is not None, seen.as_dict()["plateau"] is not None, beside == "") == (
         settled,
@@ -159,8 +166,11 @@ def test_no_plateau_is_settled_beside_a_reward_that_still_learns(
     made_fitted: Make, learning: Learning, said: bool
 ) -> None:
     fitted = made_fitted(plateau=(0.9, 0.88, 0.92))
+    done = dataclasses.replace(fitted.fit, message="it rises; 90 % is done", course="it rises")
+    fitted = dataclasses.replace(fitted, fit=done)
     judged = Judgement("run", State.OK, "", metric=fitted.metric, learning=learning)
     assert ("its plateau is not settled" in fitted.law_said(judged)) is said
+    assert ("is done" in fitted.law_said(judged)) is not said  # one answer, not two
     other = dataclasses.replace(judged, metric="another")
     assert "its plateau" not in fitted.law_said(other)
 

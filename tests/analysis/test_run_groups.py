@@ -115,6 +115,6 @@ def test_settings_that_not_every_group_states_are_named_and_not_said_to_differ()
 def test_no_run_that_can_be_read_is_a_sentence() -> None:
     with pytest.raises(
         InvalidArgumentError,
-        match="--by lr expects runs that differ in this setting; no run can be read",
+        match="expected runs that differ in lr to group by it, got none: group by another",
     ):
         grouped_by([], "lr")

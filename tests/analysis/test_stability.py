@@ -46,6 +46,7 @@ from groupwise.series.staleness import (
     optimizer_of,
     stability_setting,
 )
+from groupwise.wording import in_python
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, bandit
 from groupwise_lab.theory.oscillator import recursion
@@ -248,7 +249,6 @@ def test_a_reward_that_only_swings_is_open_and_asks_for_nothing_more() -> None:
     )
     record = record_of(wave, KNOWN)
     fitted = fit_metric(record, "reward")
-    assert fitted.fit is not None
     if fitted.fit.status in ("flat", "non_stationary"):
         assert stability_evidence(record, fitted).mode is None
     evidence = stability_evidence(record, fitted)
@@ -464,12 +464,10 @@ def test_adam_and_schedules_are_said() -> None:
 def test_a_law_that_has_no_force_and_the_law_that_has_one_go_by_their_names(
     made_fitted: Callable[..., Fitted],
 ) -> None:
-    best = made_fitted(law="logistic").by_law(None)
+    best = made_fitted(law="logistic").fit
     read_off = made_fitted("not_identifiable", law="oscillator", message="two laws fit alike.")
     record = record_of(best.value_T, {"learning_rate_schedule": "linear"})
-    notes = _notes(
-        record, best, LagSetting("none", 1), with_force=read_off.by_law(None), adam=False
-    )
+    notes = _notes(record, best, LagSetting("none", 1), with_force=read_off.fit, adam=False)
     says("analysis/stability/1", " ".join(notes[:3]))
     assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 3
 
@@ -595,7 +593,7 @@ def test_settings_are_asked_for_as_the_command_and_python_take_them() -> None:
 
     said = str(UnknownSettingError("momentum"))
     assert "--set beta1=VALUE for Adam" in said
-    assert said.endswith("(in Python, settings of open_run)")
+    assert 'settings={"beta1": "VALUE"} for Adam' in in_python(said)
 
 
 def test_the_place_of_the_kl_term_is_asked_only_where_there_is_a_lag() -> None:

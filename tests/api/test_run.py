@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.analysis.fitted import fit_metric
+from groupwise.api.run import run_of
 from groupwise.cli.app import main
 from groupwise.diagnostics import judge as judging
 from groupwise.diagnostics.judgement import Cause, Certainty, State
@@ -37,6 +39,7 @@ from groupwise.forecasting.results import Forecast
 from groupwise.intervals import Interval
 from groupwise.plain import to_json
 from groupwise.record.run import Meaning, RunRecord, steps_table
+from groupwise.wording import in_python
 
 HOSTILE = "</pre><script>alert(1)</script><svg onload=alert(2)> $\\frac$ \x1b[31m\u202e"
 RISE = [round(0.8 - 0.6 * 0.95**t + 0.02 * (-1) ** t, 4) for t in range(100)]
@@ -367,7 +370,7 @@ def test_an_object_says_what_its_command_says(
     path = log(tmp_path, reward)
     run = gw.open_run(path)
     assert main([answer, str(path)]) == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(in_python(capsys.readouterr().out).split())
     said = str(getattr(run, answer)()).removeprefix(f"{run.judgement.fact} ")
     if run.judgement.alarm and answer == "fit":
         return  # the judgement dates the failure, of which the command fits no law
@@ -449,7 +452,7 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         ),
         (
             lambda run: gw.fit(run, [1.0]),
-            "expected a run, or times and values, got a run and values: leave one of them out",
+            "expected a run, or steps and values, got a run and values: leave one of them out",
         ),
         (
             lambda run: gw.judge(run, [1.0]),
@@ -459,12 +462,20 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
             lambda run: gw.judge([1, 2], [1.0]),
             "expected as many steps as values, got 2 and 1: give one step per value",
         ),
-        (lambda run: gw.judge({}), "expected a run, a path or numbers, got dict: give one of them"),  # type: ignore[arg-type]
-        (lambda _: gw.judge(5), "expected a run, a path or numbers, got int: give one of them"),
-        (lambda _: gw.report(5), "expected a run, a path or numbers, got int: give one of them"),  # type: ignore[arg-type]
-        (lambda _: gw.open_run(5), "expected the path of a log, got int: give it as text"),  # type: ignore[arg-type]
-        (lambda _: gw.open_run(b"a"), "expected the path of a log, got bytes: give it as text"),  # type: ignore[arg-type]
-        (lambda _: gw.plan(None), "expected the path of a log, got NoneType: give it as text"),  # type: ignore[arg-type]
+        (
+            lambda _: gw.judge(5),
+            "expected a run, a path or numbers, got int: give one of them, or open_run(rows)",
+        ),
+        (
+            lambda _: gw.report(5),  # type: ignore[arg-type]
+            "expected a run, a path or numbers, got int: give one of them, or open_run(rows)",
+        ),
+        (lambda _: gw.open_run(5), "expected the path of a log, got int: give it as text"),
+        (lambda _: gw.open_run(b"a"), "expected the path of a log, got bytes: give it as text"),
+        (
+            lambda _: gw.plan(None),  # type: ignore[arg-type]
+            "expected a run, a path or numbers, got NoneType: give one of them, or open_run(rows)",
+        ),
         (lambda run: run.report(5), "expected the path of a page, got int: give it as text"),
         (
             lambda run: run.forecast(to="x"),
@@ -502,6 +513,77 @@ def test_a_metric_that_is_not_there_is_named() -> None:
     for ask in (run.fit, run.forecast):
         with pytest.raises(MissingMetricError, match=r"^expected a metric of trl_run, got 'nope'"):
             ask(metric="nope")
+
+
+@each_case("rows", [[], [0.5], [0.1, 0.2], [float("nan")] * 30])
+def test_a_run_that_cannot_answer_returns_a_result_that_says_why(rows: list[float]) -> None:
+    """What was asked for wrongly is refused all the same."""
+    assert gw.judge(rows).state is State.CANNOT_TELL
+    fit, ahead, stability = gw.fit(rows), gw.forecast(rows, to=40), run_of(rows).stability()
+    assert (fit.status, fit.parameters, ahead.rows) == ("unavailable", {}, ())
+    assert str(fit).startswith("A fit needs at least 3 finite values; the series has ")
+    assert str(ahead).startswith("There is no forecast: ")
+    assert ahead.as_dict()["status"] == str(ahead.result.status) == "unavailable"
+    assert stability.evidence.verdict == "unavailable"
+    assert str(stability).startswith("Unavailable: a fit needs at least 3 finite values")
+    assert gw.replay(rows).unavailable == str(gw.replay(rows)) != ""
+    assert gw.plan(rows).missing.startswith("Zero-variance groups are not logged.")
+    for result in (fit, ahead, stability, gw.replay(rows), gw.plan(rows)):
+        assert json.loads(to_json(result))
+    with pytest.raises(MissingMetricError):
+        run_of(rows).fit(metric="nope")
+
+
+def test_a_log_without_a_reward_has_no_fit_and_says_what_it_has() -> None:
+    run = gw.open_run({"step": list(range(40)), "entropy": [1 / (1 + t) for t in range(40)]})
+    for said in (run.fit().message, run.forecast(at=50).result.message):
+        assert "xpected a metric of run, got 'reward'" in said
+    assert run.fit(metric="entropy").status != "unavailable"
+
+
+def test_an_error_names_arguments_where_the_command_names_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(GroupwiseError) as refused:
+        gw.open_run(path)
+    assert main(["diagnose", str(path)]) == 2
+    said = capsys.readouterr().err.removeprefix("groupwise: ").rstrip("\n")
+    assert "--" in said
+    assert "--" not in str(refused.value)
+    assert str(refused.value) == in_python(said)
+    path.write_text("step,reward\n" + "".join(f"{t},{t / 40}\n" for t in range(40)))
+    assert 'give settings={"prompts_per_step": "B", "group_size": "G"}.' in str(gw.plan(path))
+    assert in_python("probe RUN regrade --function F") == "probe RUN regrade --function F"
+
+
+def test_a_log_in_memory_is_read_as_its_file_is(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    columns = {"step": list(range(1, 101)), "reward": RISE, "kl": [None, *[0.01] * 99]}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows.append({"step": 100, "train_runtime": 5.0})  # as at the end of a trainer's log_history
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(rows))
+    wanted = gw.open_run(path)
+    for given in (rows, columns, pl.DataFrame(columns), pandas.DataFrame(columns)):
+        run = gw.open_run(given, settings={"group_size": 8})  # type: ignore[dict-item]
+        assert run.judgement.headline == gw.judge(given).headline == wanted.judgement.headline
+        assert str(gw.fit(given)) == str(wanted.fit())
+        assert run["kl"][1:].tolist() == wanted["kl"][1:].tolist()
+        assert (run.sources, run.config.value("group_size")) == ((), 8)
+    # numbers are values as before, and what is neither is named
+    assert gw.judge(RISE).headline == gw.judge(pl.Series(RISE)).headline
+    with pytest.raises(InvalidArgumentError, match=r"got list: give one of them, or open_run"):
+        gw.judge(["a", "b"])
+
+
+def test_a_plan_says_first_that_a_run_needs_attention() -> None:
+    """One that is well has its plan alone."""
+    run = run_of(0.3 + np.random.default_rng(1).normal(0, 0.02, 150))
+    assert run.judgement.state is State.WARNING
+    assert str(run.plan()).startswith(f"Fix the run first. {run.judgement.fact} ")
+    assert str(run_of(RISE).plan()).startswith("Zero-variance groups are not logged.")
 
 
 @each_case("name", ["components", "plan_group_size", "reward_statistics", "stability"])

@@ -288,10 +288,10 @@ def test_a_log_is_never_written_to_even_with_force(
         (["fit", "LOG", "--config", "missing.json"], "missing.json"),
         (["forecast", "LOG", "--at", "1,,2"], "--at expects"),
         (["forecast", "LOG", "--at", "inf"], "--at expects"),
-        (["forecast", "LOG", "--at", "0"], "--at expects"),
+        (["forecast", "LOG", "--at", "0"], "expected steps to forecast from 1 to 1e+12, got 0"),
         (
             ["forecast", "LOG", "--at", "1e300"],
-            "--at expects steps from 1 to 1e+12; got 1e+300: use an earlier one",
+            "expected steps to forecast from 1 to 1e+12, got 1e+300: use an earlier one",
         ),
         (["forecast", "LOG", "--at", ",".join(map(str, range(1, 500)))], "at most 200"),
         (["report", "LOG", "-o", "no/such/folder/x.html"], "does not exist"),

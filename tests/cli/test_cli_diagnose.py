@@ -92,7 +92,7 @@ def test_a_log_that_is_none_or_a_wrong_argument_exits_2(
     assert "--fail-on expects warning or failing; got 'ok'" in refused(
         capsys, "diagnose", str(log), "--fail-on", "ok"
     )
-    assert "--until expects a step" in refused(capsys, "diagnose", str(log), "--until", "0")
+    assert "expected a step of the log" in refused(capsys, "diagnose", str(log), "--until", "0")
 
 
 def test_a_dash_is_what_is_piped_in(

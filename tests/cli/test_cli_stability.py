@@ -159,7 +159,7 @@ def test_an_exact_ratio_with_the_kl_term_nobody_knows_where(
     exact = RUN + " --set importance_ratio=exact"
     plain = answer(capsys, exact)
     assert plain["bounds"] == pytest.approx([plain["threshold"], 3.8])
-    assert any("--set kl_in=none, reward or loss" in note for note in plain["notes"])
+    assert any("--set kl_in=PLACE (none, reward or loss)" in note for note in plain["notes"])
     for place, bounds in (("loss", [3.8, 3.8]), ("reward", [plain["threshold"]] * 2)):
         document = answer(capsys, f"{exact} --set kl_in={place}")
         assert document["bounds"] == pytest.approx(bounds)
@@ -189,7 +189,10 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         ("run.csv --set momentum=1", "expected a number in [0, 1) for momentum, got '1'"),
         ("run.csv --set momentum=nan", "got 'nan'"),
         (RUN + " --level 1", "--level"),
-        ("run.csv", "--set beta1=VALUE for Adam; --set lag_kind=none, fixed, refresh or async; "),
+        (
+            "run.csv",
+            "--set beta1=VALUE for Adam; --set lag_kind=KIND (none, fixed, refresh or async); ",
+        ),
         (
             "run.csv --set momentum=.9",
             "expected lag_kind, refresh_interval, which the run does not",

@@ -25,12 +25,11 @@ from groupwise.comparison.compare import (
     passing,
     running_line,
     time_to,
-    within,
 )
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.observations import noise_posterior
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, within
 
 FloatArray = NDArray[np.float64]
 ROWS = 80

@@ -155,6 +155,39 @@ def test_bounds_hold_every_number_of_a_forecast() -> None:
     assert ahead.low_S[0] > 0.7
 
 
+@each_case("seed", [1, 2])
+def test_a_law_that_starts_beyond_the_range_of_the_metric_is_left_out(seed: int) -> None:
+    """Without a range it stays, and so does one whose start lies within."""
+    time, rows = np.arange(1, 41) * 5.0, np.r_[0.1, 0.62, 0.84, np.full(37, 0.88)]
+    value = rows + np.random.default_rng(seed).normal(0, 0.03, 40)
+    free = fit(time, value, window=5, healthy="up")
+    assert (free.law, free.parameters["start"].high < -0.1) == ("exponential", True)
+    held = fit(time, value, window=5, healthy="up", bounds=(0.0, 1.0))
+    assert held.parameters["start"].covers(0.1)
+    assert held.parameters["start"].low == held.low_T.min(initial=0.0) == 0.0
+    assert free.law not in [candidate.law for candidate in held.candidates]
+    wide = fit(time, value, window=5, healthy="up", bounds=(-2.0, 2.0))
+    assert wide.parameters == free.parameters
+    alone = fit(time, value, window=5, law="exponential", bounds=(0.0, 1.0))
+    assert alone.parameters["start"].high < -0.1  # as it was asked for
+
+
+def test_the_range_of_a_metric_ends_its_intervals_and_opens_no_plateau() -> None:
+    """An interval that the range cuts to less than half of the change is an answer, a wider one is
+    none.
+    """
+    rise = np.clip(0.2 + 0.9 * (1 - np.exp(-TIME[:60] / 60)) + noise(7)[:60], 0, 1)
+    free, held = (fit(TIME[:60], rise, bounds=bounds) for bounds in (None, (0.0, 1.0)))
+    assert free.status == "not_identifiable"
+    assert free.parameters["plateau"].high > 2
+    assert held.parameters["plateau"].high == 1.0
+    assert float(held.high_T.max()) <= 1
+    seen = float(np.ptp(held.curve_T))
+    assert (held.status == "converged") is (held.parameters["plateau"].width < seen / 2)
+    early = fit(TIME[:30], rise[:30], bounds=(0.0, 1.0))
+    assert early.status == "not_identifiable"
+
+
 PUBLIC = {
     "trl/qwen25_7b_exp2_adabalance_seed42.log": "collapsed",
     "trl/qwen35_9b_rho0.70_seed44.step_logs.json": "collapsed",

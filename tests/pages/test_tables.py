@@ -55,7 +55,7 @@ def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
         overshoot=0.125,
         rivals={"oscillator": 0.25, "exponential": 0.02, "constant": 0.0},
     )
-    grid = tables.parameter_grid(fit.by_law(None))
+    grid = tables.parameter_grid(fit.fit)
     assert grid.head == ("Parameter", "Value", "95 % interval", "Unit", "")
     assert grid.rows == [
         ("Plateau", "0.8", "0.75 to 0.85", "", "the level that the curve approaches"),
@@ -68,9 +68,9 @@ def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
             "how far the curve exceeds the plateau, as a share of plateau minus start",
         ),
     ]
-    bare = dataclasses.replace(fit.by_law(None), r_squared=-6.41e-5, r_squared_explainable=0.0666)
+    bare = dataclasses.replace(fit.fit, r_squared=-6.41e-5, r_squared_explainable=0.0666)
     assert tables.explained(bare) == "R² is 0 (0.067 of the variation beyond sampling noise)"
-    grid = tables.candidate_grid(fit.by_law(None))
+    grid = tables.candidate_grid(fit.fit)
     assert (grid.head, grid.best) == (("Law", "Weight", "AICc", "R²"), 0)
     assert grid.rows == [
         ("logistic curve", "0.73", "−100", "0.9"),

@@ -119,23 +119,23 @@ def grouped_by(
         value = setting_of(record, key)
         if value is None:
             raise InvalidArgumentError(
-                f"--by {key[:40]} expects a setting that every run has in its settings or its "
-                f"name; {clean(record.name, longest=60)!r} does not have it: add it to the run's "
-                "name, or separate the groups with vs"
+                "expected a setting to group by that every run has in its settings or its name, "
+                f"got {key[:40]}, which {clean(record.name, longest=60)!r} does not have: add it "
+                "to the run's name, or group the runs yourself"
             )
         runs_by_value.setdefault(value, []).append(record)
     if len(runs_by_value) < 2:
         values = [f"all {len(records)} have {value[:40]}" for value in runs_by_value]
         raise InvalidArgumentError(
-            f"--by {key[:40]} expects runs that differ in this setting; "
-            f"{''.join(values) or 'no run can be read'}"
+            f"expected runs that differ in {key[:40]} to group by it, got "
+            f"{''.join(values) or 'none'}: group by another setting"
         )
     order = sorted(runs_by_value, key=_order)
     if baseline is not None:
         first = _plain(baseline)
         if first not in runs_by_value:
             raise InvalidArgumentError(
-                f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}"
+                f"expected a baseline of {', '.join(order)}, got {baseline[:40]!r}: use one of them"
             )
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
@@ -243,7 +243,8 @@ def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
         len(value)
     except (TypeError, ValueError):
         raise InvalidArgumentError(
-            f"expected a run, a path or numbers, got {type(numbers).__name__}: give one of them"
+            f"expected a run, a path or numbers, got {type(numbers).__name__}: give one of them, "
+            "or open_run(rows)"
         ) from None
     if value.ndim == 1:
         value = np.stack([np.arange(1.0, value.size + 1), value])

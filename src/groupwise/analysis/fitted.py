@@ -21,15 +21,15 @@ from groupwise.analysis.charts import (
     smooth_line,
     useful_range,
 )
-from groupwise.arrays import Ends, Float, floats
+from groupwise.arrays import Ends, Float, floats, no_rows
 from groupwise.diagnostics.judgement import Judgement, Learning, State
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError, MissingMetricError
 from groupwise.files import table_rows
-from groupwise.forecasting.results import FitResult, Forecast
+from groupwise.forecasting.results import FitResult, Forecast, no_fit, nothing_foreseen
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, frozen
-from groupwise.record.run import Meaning, RunRecord, cut
+from groupwise.record.run import Meaning, RunRecord, cut, steps_table
 from groupwise.wording import (
     alike,
     capital,
@@ -121,11 +121,13 @@ class Outlook(Said):
     )
 
     result: Forecast  # with times in updates
-    rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
-    grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
-    plateau: Interval | None  # where the law of the fit ends; None where the forecast goes past it
+    rows: tuple[ForecastRow, ...] = ()  # the steps asked for, or a few sensible ones
+    # rows from the last logged step to the furthest, for drawing
+    grid: tuple[ForecastRow, ...] = ()
+    # where the law of the fit ends; None where the forecast goes past it
+    plateau: Interval | None = None
     withheld: str = ""  # why no forecast is shown; "" where one is
-    said: str = ""  # the answer in sentences, where the run was judged
+    said: str = ""  # the answer in sentences, or that the run failed, where it was judged
 
     def as_dict(self) -> JsonObject:
         """Plain data for JSON, without numbers where no forecast is shown."""
@@ -135,7 +137,7 @@ class Outlook(Said):
 
     def __str__(self) -> str:
         """The answer, or why none is shown."""
-        return self.withheld or self.said
+        return f"{self.said} {self.withheld}".strip()
 
     @property
     def gain_from(self) -> float:
@@ -157,28 +159,30 @@ class Outlook(Said):
 
 
 @frozen
-class Fitted:
+class Fitted(Plain):
     """A metric with its fit, the laws that rival it and its outlook."""
+
+    KEYS = "metric *fit change_step"
 
     metric: str  # the log's own key
     quantity: str  # its canonical name, or ""
     series: MetricSeries  # the arrays that were fitted
     clock: LoggedClock  # of the run
-    fit: FitResult | None = None  # the result, or None where there are too few rows
+    fit: FitResult = no_fit("")  # the result; where there are too few rows one that says so
     outlook: Outlook | None = None  # the forecast, or None
-    problem: str = ""  # why there is no fit; "" where there is one
     # steps after `until` that were not used
-    held_out_step: Float = field(default_factory=lambda: np.empty(0))
-    held_out_value: Float = field(default_factory=lambda: np.empty(0))  # the metric there
+    held_out_step: Float = field(default_factory=no_rows)
+    held_out_value: Float = field(default_factory=no_rows)  # the metric there
     level: float = 0.95  # of the intervals of a fit
 
-    def by_law(self, law: str | None) -> FitResult:
-        """The fit of one law alone, or the fit itself."""
-        if law is not None:
-            return _fit(self.series, level=self.level, law=law)
-        if self.fit is None:
-            raise InsufficientDataError(self.problem)
-        return self.fit
+    @property
+    def problem(self) -> str:
+        """Why there is no fit; "" where there is one."""
+        return self.fit.message * (self.fit.status == "unavailable")
+
+    def by_law(self, law: str) -> FitResult:
+        """The fit of one law alone."""
+        return _fit(self.series, level=self.level, law=law)
 
     @property
     def beside_the_law(self) -> str:
@@ -194,22 +198,23 @@ class Fitted:
         metric go on; of a metric that is not judged, where the forecast does. A failure has the
         judgement's date alone.
         """
-        assert self.fit
         said, beside = sentence(self.fit.message), self.beside_the_law
+        # What part of a change is done is no second answer beside what the judgement says.
+        course = sentence(self.fit.course or self.fit.message)
         if judged.alarm:
-            said *= self.fit.status != "non_stationary"
-            return f"The law is fitted to all rows and does not explain the failure. {said}".strip()
+            course *= self.fit.status != "non_stationary"
+            said = "The law is fitted to all rows and does not explain the failure."
+            return f"{said} {course}".strip()
         of_judgement = self.metric == judged.metric
         if no_forecast(judged) or (of_judgement and judged.learning is not Learning.LEARNING):
             return said
         if of_judgement and not beside and self.fit.status == "converged":
             beside = "The reward has not levelled off yet, so its plateau is not settled."
-        return f"{said} {beside}".strip()
+        return f"{course} {beside}" if beside else said
 
     def in_steps(self, judged: Judgement) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""
-        fit, message = self.by_law(None), self.law_said(judged)
-        change = self.clock.step(fit.change_time) if math.isfinite(fit.change_time) else math.nan
+        fit, message, change = self.fit, self.law_said(judged), self.change_step
         if math.isfinite(change):
             message = _UPDATE.sub(f"step {change:,.0f}", message)
         return replace(
@@ -220,6 +225,18 @@ class Fitted:
             rate_T=self.series.rate_T,
         )
 
+    def told_ahead(self, judged: Judgement) -> Outlook:
+        """The forecast with its sentences, or without rows where none is shown, and why."""
+        outlook = self.outlook or Outlook(nothing_foreseen(self.problem))
+        if none := no_forecast(judged, sentence(self.problem)):
+            return replace(outlook, rows=(), withheld=none, said=judged.fact * judged.alarm)
+        return replace(outlook, said=f"{ahead(self, judged)}\n{gained(self)}".strip())
+
+    @property
+    def change_step(self) -> float:
+        """The step from which no law holds, or nan."""
+        return self.clock.step(self.fit.change_time)
+
     @property
     def title(self) -> str:
         """What the metric is called above a chart."""
@@ -229,22 +246,6 @@ class Fitted:
     def rewarding(self) -> bool:
         """Whether more of it is better."""
         return self.series.healthy == "up"
-
-    def as_dict(self) -> JsonObject:
-        """The keys of `groupwise fit --json`."""
-        if self.fit is None:
-            return {
-                "metric": self.metric,
-                "n": len(self.series.value_T),
-                "law": None,
-                "status": None,
-                "message": self.problem,
-            }
-        return {
-            "metric": self.metric,
-            **self.fit.as_dict(),
-            "change_step": finite_or_none(self.clock.step(self.fit.change_time)),
-        }
 
 
 @frozen
@@ -265,16 +266,24 @@ def fit_metric(
     law: str | None = None,
     ahead: ForecastRequest | None = None,
 ) -> Fitted:
-    """Fit one metric, and forecast it where that is asked for."""
-    bare = replace(unfitted(cut(record, until), metric), level=level)
+    """Fit one metric, and forecast it where that is asked for; of a log without a reward the fit
+    says what to log.
+    """
+    try:
+        bare = replace(unfitted(cut(record, until), metric), level=level)
+    except MissingMetricError as error:
+        if metric != "reward":
+            raise
+        bare = unfitted(RunRecord("", steps_table([], {metric: []})), metric)
+        return replace(bare, fit=no_fit(str(error)))
     series = bare.series
     try:
         fit = _fit(series, level=level, law=law)
     except InsufficientDataError as error:
-        return replace(bare, problem=str(error))
+        return replace(bare, fit=no_fit(str(error)))
     after = pl.col("step") > (math.inf if until is None else until)
     later = record.steps.filter(after & pl.col(bare.metric).is_finite())
-    outlook = None if ahead is None else _outlook(fit, *foretold(bare, ahead))
+    outlook = None if ahead is None else _with_plateau(foretold(bare, ahead), fit)
     return replace(
         bare,
         fit=fit,
@@ -296,27 +305,6 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     return Fitted(column, quantity, series, clock)
 
 
-def nothing_fitted(metric: str, problem: str) -> Fitted:
-    """Return a metric that the log does not have: no rows, no fit, and why."""
-    from groupwise.series.metric import MetricSeries
-
-    none = np.empty(0)
-    steps = none.astype(np.int64)
-    series = MetricSeries(
-        metric,
-        steps,
-        none,
-        none,
-        None,
-        1.0,
-        None,
-        None,
-        "unavailable: the log has no such metric",
-        "up",
-    )
-    return Fitted(metric, metric, series, LoggedClock(none, none), problem=problem)
-
-
 def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.forecasting.fit import fit
@@ -330,12 +318,11 @@ def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
         law=law,
         level=level,
         healthy=series.healthy,
+        bounds=series.likely_bounds,
     )
 
 
-def foretold(
-    bare: Fitted, ahead: ForecastRequest
-) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
+def foretold(bare: Fitted, ahead: ForecastRequest) -> Outlook:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.forecasting.forecast import forecast
     from groupwise.forecasting.observations import rate_clock
@@ -364,17 +351,15 @@ def foretold(
         ForecastRow(*row)
         for row in zip(shown, *(column.tolist() for column in columns), strict=True)
     )
-    return result, rows[: len(wanted)], rows[len(wanted) :]
+    return Outlook(result, rows[: len(wanted)], rows[len(wanted) :])
 
 
-def _outlook(
-    fit: FitResult, result: Forecast, rows: tuple[ForecastRow, ...], grid: tuple[ForecastRow, ...]
-) -> Outlook:
+def _with_plateau(outlook: Outlook, fit: FitResult) -> Outlook:
     """The forecast, with the plateau of a law unless it converged and the forecast goes past."""
-    end, here, far = fit.parameters["plateau"], grid[0].mean, rows[-1].mean
+    end, here, far = fit.parameters["plateau"], outlook.grid[0].mean, outlook.rows[-1].mean
     passes = not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
     settled = fit.status in ("converged", "flat")
-    return Outlook(result, rows, grid, None if settled and passes else end)
+    return outlook if settled and passes else replace(outlook, plateau=end)
 
 
 def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:
@@ -384,7 +369,8 @@ def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list
             if not first <= step <= _LAST_STEP:
                 advice = "use a later one" if step < first else "use an earlier one"
                 raise InvalidArgumentError(
-                    f"--at expects steps from {first:g} to {_LAST_STEP:g}; got {step:g}: {advice}"
+                    f"expected steps to forecast from {first:g} to {_LAST_STEP:g}, got {step:g}: "
+                    f"{advice}"
                 )
         return [float(step) for step in at]
     span = max(last - first, 1.0)
@@ -421,23 +407,12 @@ def no_forecast(judged: Judgement, problem: str = "") -> str:
     return problem
 
 
-def ahead(
-    fitted: Fitted,
-    judged: Judgement,
-    foreseen: tuple[Forecast, Sequence[ForecastRow], Sequence[ForecastRow]] | None = None,
-) -> str:
+def ahead(fitted: Fitted, judged: Judgement) -> str:
     """Say where a metric stands, as the judgement has it, and where it is forecast to be."""
-    if foreseen is None:
-        if fitted.outlook is None:
-            return ""
-        foreseen = fitted.outlook.result, fitted.outlook.rows, fitted.outlook.grid
-    result, rows, grid = foreseen
-    who, here, far, last = (
-        subject(fitted.metric, fitted.quantity),
-        grid[0],
-        rows[-1],
-        fitted.clock.step_T[-1],
-    )
+    if fitted.outlook is None:
+        return ""
+    result, rows, here = fitted.outlook.result, fitted.outlook.rows, fitted.outlook.grid[0]
+    who, far, last = subject(fitted.metric, fitted.quantity), rows[-1], fitted.clock.step_T[-1]
     # What a forecast starts from is not shown where the level of the last rows is known: it would
     # be a second one.
     level, when = alike(here.mean_low, here.mean, here.mean_high)[1], f"at step {last:,.0f}"
@@ -510,10 +485,8 @@ def behaviours_of(record: RunRecord) -> tuple[Behaviour, ...]:
     return *functions, *BEHAVIOURS
 
 
-def forecast_chart(fitted: Fitted, *, points: int) -> Chart | None:
+def forecast_chart(fitted: Fitted, *, points: int) -> Chart:
     """Draw a metric with its forecast and, where a law fits, that law and its rivals."""
-    if fitted.fit is None:
-        return None
     lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]
     lines += _law_lines(fitted.fit, fitted) if fitted.fit.status == "converged" else []
     held_out, caption = fitted.held_out_step.size > 0, ""
@@ -556,7 +529,7 @@ def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
         ),
     ]
     plateau = outlook.plateau
-    if fit and fit.status == "converged" and plateau is not None:
+    if fit.status == "converged" and plateau is not None:
         name = f"plateau of the {law_name(fit.law)} law"
         lower, upper = (finite_or_none(plateau.low),), (finite_or_none(plateau.high),)
         band = f"{percent(plateau.level)} interval"

@@ -13,8 +13,7 @@ import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
 from groupwise.arrays import Float
-from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
@@ -22,10 +21,9 @@ from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, Words, frozen
-from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
-from groupwise.wording import clean, count, ranged, sentence, shown_argument
+from groupwise.wording import clean, count, in_python, ranged, sentence, shown_argument
 
 _MOST_FACTS, _LONGEST_FACT = 24, 80
 # Rollouts a prompt that no run is shown to lose much by (docs/how-to/choose-the-group-size.md).
@@ -78,10 +76,7 @@ def group_size_evidence(
             notes = ("The variance components beside the run may use later steps and are ignored.",)
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
-    try:
-        rewards = plan_of_rewards(record, opened and Path(opened.name or str(opened)))
-    except InsufficientDataError as error:
-        return GroupSizeEvidence(notes=notes, missing=sentence(str(error)))
+    rewards = plan_of_rewards(record, opened and Path(opened.name or str(opened)))
     if rewards.zero_variance is None:
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
     return GroupSizeEvidence(
@@ -178,6 +173,13 @@ def size_named(judged: Judgement) -> str:
     return ""
 
 
+def needed_first(judged: Judgement) -> str:
+    """Say that a run failed, or needs attention before its group size does; "" of others."""
+    if judged.state is State.WARNING:
+        return f"Fix the run first. {judged.fact} {size_named(judged)}".rstrip()
+    return judged.fact * judged.alarm
+
+
 @frozen
 class StepBatch(Plain):
     """What one logged step is made of; None is unknown."""
@@ -232,7 +234,7 @@ class RunPlan(Said):
     # what to log, where completions are missing, and the command that measures components; "" where
     # they are there
     command: str
-    failure: str = ""  # of the run, where it failed; printed first
+    failure: str = ""  # why the run is to be mended before its group size, or ""; printed first
     budget: Budget | None = None  # of a step, where one was given
 
     @property
@@ -279,41 +281,27 @@ class RunPlan(Said):
             f"{needs}.{self.bought}"
         )
 
-    def __str__(self) -> str:
-        """The failure, the answer, and the command for the rest."""
+    @property
+    def said(self) -> str:
+        """What the run needs first, the answer, and the command for the rest."""
         said = f"{self.failure} {self.status} {self.batch.said}".lstrip()
         return f"{said}\n{self.rest}" if self.command else said
 
+    def __str__(self) -> str:
+        """The same, with arguments for options."""
+        return in_python(self.said)
 
-def plan(run: RunRecord | str | Path, *, budget: Budget | float | None = None) -> RunPlan:
-    """Return what a run says of its group size.
 
-    From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the safe
-    size for the budget and the price of the one in use; without them what rewards alone say, and
-    what the budget buys at the usual safe size.
-
-    Args:
-        run: a record, or the path of a run.
-        budget: of one step, a number of rollouts or a `Budget`; by default the run's own.
-
-    Returns:
-        The plan.
-
-    Raises:
-        GroupwiseError: a path that is no run, damaged components, or components without a budget
-            where the batch is not known.
-
-    Example:
-        >>> from groupwise.examples import trl_run
-        >>> found = plan(trl_run())
-        >>> found.zero_variance.group_size, [row.group_size for row in found.zero_variance.shares]
-        (8, [8, 16, 32])
+def run_plan(
+    record: RunRecord,
+    opened: Path | None,
+    judged: Judgement,
+    budget: Budget | float | None = None,
+) -> RunPlan:
+    """Return what a run says of its group size: from components that lie beside it, else what
+    rewards alone say.
     """
-    record = run if isinstance(run, RunRecord) else run_record(run)
-    opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
-    judged = getattr(run, "judgement", None) or judge(record)
-    held = components_beside(opened)
-    rewards = plan_of_rewards(record, opened, judged, budget)
+    held, rewards = components_beside(opened), plan_of_rewards(record, opened, judged, budget)
     if held is None:
         return rewards
     return replace(rewards, plan=_by_components(record, held, rewards.budget), command="")
@@ -328,7 +316,7 @@ def _by_components(
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
                 f"expected a group size of at least 2 and the prompts of a step, got {size} and "
-                f"{prompts}: give a budget, or --set group_size=G --set prompts_per_step=B"
+                f"{prompts}: give a budget, or the settings group_size and prompts_per_step"
             )
         budget = Budget(float(size * prompts))
     present = size if size and 2 <= size <= budget.largest_group else None
@@ -341,11 +329,7 @@ def plan_of_rewards(
     judged: Judgement | None = None,
     budget: Budget | float | None = None,
 ) -> RunPlan:
-    """Return what rewards alone say, and the command for the rest.
-
-    Raises:
-        InsufficientDataError: the run's method needs no groups, and its log shows none.
-    """
+    """Return what rewards alone say, and the command for the rest."""
     name = shlex.quote(str(opened or "RUN"))
     first = (
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
@@ -358,9 +342,9 @@ def plan_of_rewards(
         if share.known:
             missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
         elif record.config.without_groups:
-            raise InsufficientDataError(
-                f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
-                f"which has no groups ({loss.source}): plan a GRPO run"
+            missing = (
+                f"The loss {clean(loss.value)} ({loss.source}) compares no rollouts of one prompt, "
+                "so there is no group size to plan."
             )
     return RunPlan(
         batch_in_use(record),
@@ -368,7 +352,7 @@ def plan_of_rewards(
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
-        judged.fact * judged.alarm if judged else "",
+        needed_first(judged) if judged else "",
         Budget(budget) if isinstance(budget, int | float) else budget,
     )
 

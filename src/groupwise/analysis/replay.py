@@ -17,7 +17,7 @@ from groupwise.plain import Said, Words, frozen
 from groupwise.readers.rollouts import BY_GROUPS
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import log_completions
-from groupwise.wording import number, share_ranged
+from groupwise.wording import in_python, number, share_ranged
 
 UNKNOWN = "A log does not show how the policy would have changed: the logged policy is replayed."
 PROXY = (
@@ -44,6 +44,7 @@ class RunReplay(Said):
     spent: Cost | None  # by the whole run
     rewards: RunPlan | None  # None with rollouts
     notes: Words  # what cannot be known, and what to log
+    unavailable: str = ""  # why nothing can be said, or ""
 
     @property
     def cheapest(self) -> Replayed | None:
@@ -63,7 +64,7 @@ class RunReplay(Said):
     def status(self) -> str:
         """The answer, in a sentence."""
         if self.replay is None:
-            return str(self.rewards)
+            return self.rewards.said if self.rewards else self.unavailable
         made, best = self.replay, self.cheapest
         cheaper = "no rule at this group size clearly saves rollouts without more variance"
         if best:
@@ -83,7 +84,7 @@ class RunReplay(Said):
 
     def __str__(self) -> str:
         """The answer."""
-        return self.status
+        return in_python(self.status)
 
 
 def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) -> RunReplay:
@@ -102,12 +103,10 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
             )
         rewards = plan_of_rewards(record, opened)
         if rewards.zero_variance is None:
+            advice = log_completions(record) if rewards.missing == NOT_LOGGED else rewards.missing
             raise InsufficientDataError(
-                "expected the group size beside the share of zero-variance groups, got none: give "
-                "--set group_size=G"
-                if rewards.missing != NOT_LOGGED
-                else "expected rollouts with prompts and rewards, or the share of zero-variance "
-                f"groups, got neither: {log_completions(record)}"
+                "expected rollouts with prompts and rewards, or the group size beside the share of "
+                f"zero-variance groups, got neither: {advice}"
             )
         return RunReplay(
             None, spent, rewards, (UNKNOWN, f"For more choices, {log_completions(record)}")

@@ -28,7 +28,7 @@ from groupwise.series.staleness import (
     kl_notes,
     stability_setting,
 )
-from groupwise.wording import law_name, number, ranged, sentence
+from groupwise.wording import in_python, law_name, number, ranged, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce, LastingSwing
@@ -152,15 +152,13 @@ def _over_at_once(fit: FitResult) -> bool:
     return fit.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 
-_OF_A_FORCE = dict.fromkeys(
-    (
-        "stable",
-        "margin",
-        "max_learning_rate",
-        "max_refresh_interval",
-        "max_refresh_status",
-        "margin_interval",
-    )
+_OF_A_FORCE = (
+    "stable",
+    "margin",
+    "max_learning_rate",
+    "max_refresh_interval",
+    "max_refresh_status",
+    "margin_interval",
 )
 
 
@@ -181,7 +179,7 @@ class StabilityEvidence(Plain):
     unknown_settings: Words = ()  # those that would be needed
     doubts: Words = ()  # why no margin can be promised
     swing: LastingSwing | None = None  # of the last rows, where it was looked for
-    adam: bool = False  # whether the force is Adam's
+    setting: StabilitySetting | None = None  # what the run's own settings say, or None
 
     @property
     def verdict(self) -> str:
@@ -202,7 +200,8 @@ class StabilityEvidence(Plain):
     @property
     def knows_rate(self) -> bool:
         """Whether a largest learning rate follows: it is known, and not Adam's."""
-        return self.learning_rate is not None and not self.adam and self.margin is not None
+        sgd = self.setting is not None and not self.setting.adam
+        return self.learning_rate is not None and sgd and self.margin is not None
 
     @property
     def conclusion(self) -> str:
@@ -210,7 +209,7 @@ class StabilityEvidence(Plain):
         if self.doubts:
             return f"Undecided, because {'; '.join(self.doubts)}. No margin can be given."
         if not (self.mode and self.margin and self.force):
-            return f"Unavailable: {self.unavailable}"
+            return sentence(f"Unavailable: {self.unavailable}")
         force, limit = ranged_force(self.force.force), number(self.mode.threshold)
         numbers = (
             f"learning rate × curvature (the force) is {force} per update, and its limit at this "
@@ -233,18 +232,17 @@ class StabilityEvidence(Plain):
         plain_data = Plain.as_dict(self)
         if self.verdict == "unavailable":
             return plain_data
-        force = {"effective_force": plain(self.force)}
-        if self.mode is None:
-            of_lag = dict.fromkeys(("threshold", "rule_threshold"))
-            return {**of_lag, **_OF_A_FORCE, **force, **plain_data}
-        plain_data = {**self.mode.as_dict(), **plain_data, "status": self.conclusion, **force}
+        of_mode = self.mode.as_dict() if self.mode else {"threshold": None, "rule_threshold": None}
+        plain_data = {**of_mode, **plain_data, "effective_force": plain(self.force)}
+        if self.mode:
+            plain_data["status"] = self.conclusion
         # Without a learning rate the limits are factors of the present one.
         if not self.knows_rate:
             plain_data["max_learning_rate"] = None
-        if self.mode.lag == "none":
+        if self.mode and self.mode.lag == "none":
             plain_data |= NO_INTERVAL
         if self.margin is None:
-            return {**plain_data, **_OF_A_FORCE}
+            return plain_data | dict.fromkeys(_OF_A_FORCE)
         stable = True if self.verdict == "stable" else None
         return {**plain_data, "stable": stable, "margin_interval": self.margin.as_dict()}
 
@@ -309,14 +307,13 @@ PERHAPS_NO_LAG = (
 
 def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
     """Say what the run's own settings and its fitted reward tell, or why they do not."""
-    if fitted.fit is None or not fitted.rewarding or no_approach(fitted.fit):
+    if fitted.problem or not fitted.rewarding or no_approach(fitted.fit):
         return StabilityEvidence()
     try:
         return measured_stability(record, fitted, stability_setting(record))
-    except UnknownSettingError as error:
-        return StabilityEvidence(unavailable=str(error), unknown_settings=error.names)
     except GroupwiseError as error:
-        return StabilityEvidence(unavailable=sentence(str(error)))
+        names = error.names if isinstance(error, UnknownSettingError) else ()
+        return StabilityEvidence(unavailable=str(error), unknown_settings=names)
 
 
 @frozen
@@ -324,39 +321,34 @@ class RunStability(Said):
     """How far a run is from instability, and how it was found out."""
 
     KEYS = (
-        "*evidence run metric=fitted.metric law=fitted.fit.law optimizer "
-        "importance_ratio=setting.lag.importance_ratio kl_term=setting.lag.kl_term"
+        "*evidence run metric=fitted.metric law=fitted.fit.law "
+        "optimizer=evidence.setting.optimizer "
+        "importance_ratio=evidence.setting.lag.importance_ratio "
+        "kl_term=evidence.setting.lag.kl_term"
     )
 
     evidence: StabilityEvidence
     run: str  # its name
     fitted: Fitted  # the reward
-    setting: StabilitySetting  # what the run's own settings say
-
-    @property
-    def optimizer(self) -> str:
-        """Adam, or SGD."""
-        return "adam" if self.setting.adam else "sgd"
 
     def __str__(self) -> str:
         """What it comes to."""
-        return self.evidence.conclusion
+        return in_python(self.evidence.conclusion)
 
 
 def run_stability(
     record: RunRecord, *, metric: str, until: float | None, level: float
 ) -> RunStability:
-    """Judge the mode that a run's reward shows."""
+    """Judge the mode that a run's reward shows, or say why it shows none."""
     fitted = fit_metric(record, metric, until=until, level=level)
     if not fitted.rewarding:
         raise MissingMetricError(
             f"expected a reward, got {fitted.metric}: the force is estimated from how a reward "
             "approaches its plateau"
         )
-    if fitted.fit and (problem := no_approach(fitted.fit)):
-        raise InsufficientDataError(problem)
-    setting = stability_setting(record)
-    return RunStability(measured_stability(record, fitted, setting), record.name, fitted, setting)
+    if problem := fitted.problem or no_approach(fitted.fit):
+        return RunStability(StabilityEvidence(unavailable=problem), record.name, fitted)
+    return RunStability(stability_evidence(record, fitted), record.name, fitted)
 
 
 def no_approach(fit: FitResult) -> str:
@@ -378,7 +370,7 @@ def measured_stability(
     from groupwise.edge.force import lasting_swing
     from groupwise.edge.mode import stability
 
-    fit = fitted.by_law(None)
+    fit = fitted.fit
     swing, lag, adam = lasting_swing(fit.value_T), setting.lag, setting.adam
     assumed = (setting.assumption,) if setting.assumption else ()
     swings = ""
@@ -388,7 +380,7 @@ def measured_stability(
             f"the reward still oscillates at the end of the log, by ±{reach} every {period} rows"
         )
     if fit.status in NO_APPROACH:
-        return StabilityEvidence(notes=assumed, doubts=(swings,), swing=swing, adam=adam)
+        return StabilityEvidence(notes=assumed, doubts=(swings,), swing=swing, setting=setting)
     rate = record.config.value("learning_rate")
     rate = rate if rate and rate > 0 else None
     law = law_name(fit.law)
@@ -415,7 +407,7 @@ def measured_stability(
         (NO_GUARANTEE, *assumed, *_notes(record, fit, lag, with_force=with_force, adam=adam)),
         doubts=doubts,
         swing=swing,
-        adam=adam,
+        setting=setting,
     )
 
 

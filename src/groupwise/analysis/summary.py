@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -42,7 +41,6 @@ from groupwise.analysis.fitted import (
     forecast_chart,
     meaning_of,
     no_forecast,
-    nothing_fitted,
 )
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.replay import RunReplay, replay_of_rollouts
@@ -52,7 +50,6 @@ from groupwise.arrays import Float, floats, mean_of, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
-from groupwise.errors import MissingMetricError
 from groupwise.files import table_rows
 from groupwise.intervals import percent
 from groupwise.parsing import JsonObject
@@ -515,8 +512,7 @@ class Summary(Plain):
     @property
     def law_answers(self) -> bool:
         """Whether a law holds whose plateau is known, of a run that did not fail."""
-        fit = self.fitted.fit
-        return fit is not None and fit.status == "converged" and not self.judgement.alarm
+        return self.fitted.fit.status == "converged" and not self.judgement.alarm
 
 
 def page_room(runs: int, completions: int = HELD) -> tuple[int, int]:
@@ -565,7 +561,7 @@ def summarise(
         >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.alarm
         False
     """
-    fitted = _fitted(record, metric, until=until, ahead=ForecastRequest(at, forecast_level))
+    fitted = fit_metric(record, metric, until=until, ahead=ForecastRequest(at, forecast_level))
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     none_shown = no_forecast(judgement, fitted.problem)
@@ -603,18 +599,6 @@ def summarise(
     )
 
 
-def _fitted(record: RunRecord, metric: str, **choices: Any) -> Fitted:
-    """Fit the metric; a log without a reward has nothing to fit and still has a page that says
-    what to log.
-    """
-    try:
-        return fit_metric(record, metric, **choices)
-    except MissingMetricError as error:
-        if metric != "reward":
-            raise
-        return nothing_fitted(metric, str(error))
-
-
 def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
     """Return what each logged key means, with the doubts."""
     return tuple(
@@ -650,7 +634,6 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
 
 def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
-    notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
-    if fitted.fit:
-        notes += fitted.fit.notes
+    noise = f"Sampling noise: {fitted.series.noise_source}."
+    notes = (*record.notes, noise, *fitted.fit.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

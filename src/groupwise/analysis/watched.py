@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 
 import polars as pl
@@ -154,7 +155,8 @@ def judged_run(record: RunRecord, metric: str, level: float, *, ended: bool) -> 
         with suppress(GroupwiseError):
             if not none:
                 bare = unfitted(record, metric)
-                forecast = ahead(bare, judgement, foretold(bare, ForecastRequest(level=level)))
+                outlook = foretold(bare, ForecastRequest(level=level))
+                forecast = ahead(replace(bare, outlook=outlook), judgement)
     # What was held out goes by its own name in the words.
     moved = tuple(
         name

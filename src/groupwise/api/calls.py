@@ -5,9 +5,9 @@ Arrays go to the mathematics as they are; everything else becomes a run, which a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any
 
 from groupwise.api.run import run_of, write_page
 from groupwise.errors import InvalidArgumentError
@@ -16,13 +16,14 @@ from groupwise.record.run import RunRecord
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from groupwise.analysis.fitted import Outlook
+    from groupwise.analysis.plan import RunPlan
     from groupwise.analysis.replay import RunReplay
     from groupwise.arrays import Ends
     from groupwise.diagnostics.judgement import Judgement
-    from groupwise.forecasting.results import FitResult, Forecast
+    from groupwise.estimators.best_group_size import Budget
+    from groupwise.forecasting.results import FitResult
 
-    RunOrArrays = RunRecord | str | Path | ArrayLike
+    RunOrArrays = RunRecord | str | Path | Mapping[str, Any] | list[Any] | ArrayLike
 
 
 def fit(
@@ -52,7 +53,7 @@ def fit(
         The fit; `print` shows it in a sentence.
 
     Raises:
-        InsufficientDataError: there are too few rows.
+        InsufficientDataError: steps and values are too few; a run returns a result that says so.
         InvalidArgumentError: an argument is outside its domain.
 
     Example:
@@ -67,13 +68,13 @@ def fit(
         The single exponential fits: the metric rises from 0.200 (0.195 to 0.206) to a
             plateau of 0.8000 (0.7981 to 0.8019); 99 to 100 % of this change is done.
     """
-    if value_T is None:
+    if value_T is None or isinstance(run, RunRecord | str | Path | Mapping):
         _refuse(variance_T=variance_T, window=window, smoothing=smoothing)
-        return run_of(run, metric=metric).fit(metric=metric, law=law, level=level)
+        return run_of(run, value_T, metric=metric).fit(metric=metric, law=law, level=level)
     from groupwise.forecasting.fit import fit as fit_arrays
 
     return fit_arrays(
-        _numbers(run),
+        run,
         value_T,
         variance_T=variance_T,
         window=1.0 if window is None else window,
@@ -83,25 +84,6 @@ def fit(
     )
 
 
-@overload  # the first that fits counts
-def forecast(  # type: ignore[overload-overlap]
-    run: ArrayLike,
-    value_T: ArrayLike,
-    at_S: ArrayLike,
-    *,
-    level: float = 0.9,
-    bounds: Ends | None = None,
-) -> Forecast: ...
-@overload
-def forecast(
-    run: RunOrArrays,
-    value_T: ArrayLike | None = None,
-    at_S: Sequence[float] | None = None,
-    *,
-    to: float | None = None,
-    metric: str = "reward",
-    level: float = 0.9,
-) -> Outlook: ...
 def forecast(
     run: RunOrArrays,
     value_T: ArrayLike | None = None,
@@ -111,7 +93,7 @@ def forecast(
     metric: str = "reward",
     level: float = 0.9,
     bounds: Ends | None = None,
-) -> Forecast | Outlook:
+) -> Any:
     """Forecast one metric of a run, or of arrays.
 
     Args:
@@ -128,7 +110,7 @@ def forecast(
         with `at_S` a `Forecast`. `print` shows either in a sentence.
 
     Raises:
-        InsufficientDataError: there are too few rows.
+        InsufficientDataError: steps and values are too few; a run returns a result that says so.
         InvalidArgumentError: an argument is outside its domain.
 
     Example:
@@ -137,7 +119,7 @@ def forecast(
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
         (400, 0.81)
     """
-    if value_T is None or at_S is None:
+    if value_T is None or at_S is None or isinstance(run, RunRecord | str | Path | Mapping):
         _refuse(bounds=bounds)
         return run_of(run, value_T, metric=metric).forecast(
             to=to, at=at_S, metric=metric, level=level
@@ -146,7 +128,7 @@ def forecast(
         raise InvalidArgumentError("expected to= or at_S, got both: leave one of them out")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
-    return forecast_arrays(_numbers(run), value_T, at_S, level=level, bounds=bounds)
+    return forecast_arrays(run, value_T, at_S, level=level, bounds=bounds)
 
 
 def judge(
@@ -178,6 +160,33 @@ def judge(
     return judge_record(record, ended=ended)
 
 
+def plan(run: RunOrArrays, *, budget: Budget | float | None = None) -> RunPlan:
+    """Return what a run says of its group size, as `groupwise plan` does.
+
+    From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the safe
+    size for the budget and the price of the one in use; without them what rewards alone say, and
+    what the budget buys at the usual safe size.
+
+    Args:
+        run: a run or a path.
+        budget: of one step, a number of rollouts or a `Budget`; by default the run's own.
+
+    Returns:
+        The plan; `print` shows the answer.
+
+    Raises:
+        GroupwiseError: a path that is no run, damaged components, or components without a budget
+            where the batch is not known.
+
+    Example:
+        >>> from groupwise.examples import trl_run
+        >>> outlook = plan(trl_run()).zero_variance
+        >>> outlook.group_size, [row.group_size for row in outlook.shares]
+        (8, [8, 16, 32])
+    """
+    return run_of(run).plan(budget=budget)
+
+
 def replay(run: RunOrArrays, *, seed: int = 0) -> RunReplay:
     """Replay a run under other choices, as `groupwise replay` does.
 
@@ -186,10 +195,11 @@ def replay(run: RunOrArrays, *, seed: int = 0) -> RunReplay:
         seed: of the order in which a conformal stop sees a group's rollouts.
 
     Returns:
-        The choices with intervals over prompts; `print` shows the answer.
+        The choices with intervals over prompts; `print` shows the answer. Where no whole groups
+        with rewards that differ are logged, `unavailable` says so.
 
     Raises:
-        InsufficientDataError: no whole groups with rewards that differ are logged.
+        UnreadableRunError: the path holds no log that can be read.
 
     Example:
         >>> from groupwise.examples import trl_run
@@ -237,12 +247,3 @@ def _refuse(**options: Any) -> None:
     for name, value in options.items():
         if value is not None:
             raise InvalidArgumentError(f"expected {name} only with arrays, got a run: leave it out")
-
-
-def _numbers(run: RunOrArrays) -> ArrayLike:
-    """Refuse a run beside values."""
-    if isinstance(run, RunRecord | str | Path):
-        raise InvalidArgumentError(
-            "expected a run, or times and values, got a run and values: leave one of them out"
-        )
-    return run

@@ -8,19 +8,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from numbers import Real
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.errors import InsufficientDataError, InvalidArgumentError, check_installed
+from groupwise.errors import (
+    GroupwiseError,
+    InsufficientDataError,
+    InvalidArgumentError,
+    check_installed,
+)
 from groupwise.files import free_target, path_text, write_whole
+from groupwise.plain import to_json
 from groupwise.readers import run_record
 from groupwise.record.run import RunRecord, named_apart
-from groupwise.wording import clean, count
+from groupwise.wording import clean, count, in_python, sentence
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
@@ -87,11 +94,11 @@ class Run(RunRecord):
             level: nominal coverage of the intervals.
 
         Returns:
-            The fit, its rows and its change in steps of the log.
+            The fit, its rows and its change in steps of the log; where there are too few rows its
+            `status` is unavailable and its `message` says why.
 
         Raises:
             MissingMetricError: the log has no such metric.
-            InsufficientDataError: there are too few rows.
         """
         from groupwise.analysis.fitted import fit_metric
 
@@ -116,33 +123,20 @@ class Run(RunRecord):
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
-            sentence. A run that failed has none.
+            sentence. A run that failed, or has too few rows, has none, and `withheld` says why.
 
         Raises:
             MissingMetricError: the log has no such metric.
-            InsufficientDataError: there are too few rows.
             InvalidArgumentError: a step that cannot be forecast.
         """
-        from groupwise.analysis.fitted import (
-            ForecastRequest,
-            ahead,
-            fit_metric,
-            gained,
-            no_forecast,
-        )
+        from groupwise.analysis.fitted import ForecastRequest, fit_metric
 
         if to is not None and at is not None:
             raise InvalidArgumentError("expected one of to= and at=, got both: leave one out")
         at = [at] if isinstance(at, int | float) else at
         steps = at if to is None else self._steps_to(to)
-        fitted = fit_metric(self, metric, ahead=ForecastRequest(steps, level))
-        if fitted.outlook is None:
-            raise InsufficientDataError(fitted.problem)
-        judged, none = self.judgement, no_forecast(self.judgement)
-        said = f"{ahead(fitted, judged)}\n{gained(fitted)}".strip()
-        withheld = f"{judged.fact} {none}" if judged.alarm else none
-        rows = fitted.outlook.rows * (not withheld)
-        return replace(fitted.outlook, rows=rows, withheld=withheld, said=said)
+        request = ForecastRequest(steps, level)
+        return fit_metric(self, metric, ahead=request).told_ahead(self.judgement)
 
     def replay(self, *, seed: int = 0) -> RunReplay:
         """Replay the run under other choices, as `groupwise replay` does.
@@ -151,14 +145,15 @@ class Run(RunRecord):
             seed: of the order in which a conformal stop sees a group's rollouts.
 
         Returns:
-            The choices with intervals over prompts; `print` shows the answer.
-
-        Raises:
-            InsufficientDataError: no whole groups with rewards that differ are logged.
+            The choices with intervals over prompts; `print` shows the answer. Where no whole groups
+            with rewards that differ are logged, `unavailable` says so.
         """
-        from groupwise.analysis.replay import replay_run
+        from groupwise.analysis.replay import RunReplay, replay_run
 
-        return replay_run(self, seed=seed, opened=self.opened)
+        try:
+            return replay_run(self, seed=seed, opened=self.opened)
+        except InsufficientDataError as error:
+            return RunReplay(None, None, None, (), sentence(str(error)))
 
     def plan(self, *, budget: Budget | float | None = None) -> RunPlan:
         """Say what a run tells of its group size, as `groupwise plan` does.
@@ -179,9 +174,9 @@ class Run(RunRecord):
             >>> open_run(trl_run()).plan().batch.completions
             256
         """
-        from groupwise.analysis.plan import plan
+        from groupwise.analysis.plan import run_plan
 
-        return plan(self, budget=budget)
+        return run_plan(self, self.opened, self.judgement, budget)
 
     def stability(
         self, *, metric: str = "reward", until: float | None = None, level: float = 0.95
@@ -194,12 +189,12 @@ class Run(RunRecord):
             level: nominal coverage of the intervals.
 
         Returns:
-            The margin, what would be safe, and what to know of it; `print` shows the answer.
+            The margin, what would be safe, and what to know of it; `print` shows the answer. Where
+            there are too few rows, or they approach no plateau, or the settings do not say what lag
+            or momentum there is, `evidence.unavailable` says so.
 
         Raises:
             MissingMetricError: the log has no such metric, or it is no reward.
-            InsufficientDataError: there are too few rows, or they approach no plateau.
-            UnknownSettingError: the settings do not say what lag or momentum there is.
 
         Example:
             >>> from groupwise.examples import trl_run
@@ -242,16 +237,17 @@ class Run(RunRecord):
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
 
     def _steps_to(self, to: Any) -> list[float]:
-        """Return the steps to forecast: those that would be logged, the last of them `to`."""
+        """Return the steps to forecast: those that would be logged, the last of them `to`; none
+        without a log.
+        """
         steps = self.steps["step"].to_numpy()
+        if not len(steps):
+            return []
         whole = isinstance(to, Real) and float(to).is_integer()
-        if not len(steps) or not whole or to <= steps[-1]:
-            what = (
-                f"a whole step after {steps[-1]:,} for to, got {to!r}: give a later one"
-                if len(steps)
-                else "a log with steps to forecast from, got an empty one: give another log"
+        if not whole or to <= steps[-1]:
+            raise InvalidArgumentError(
+                f"expected a whole step after {steps[-1]:,} for to, got {to!r}: give a later one"
             )
-            raise InvalidArgumentError(f"expected {what}")
         spacing = max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
         spacing *= -(-(int(to) - int(steps[-1])) // (spacing * _MOST_ROWS))
         return [float(step) for step in reversed(range(int(to), int(steps[-1]), -spacing))]
@@ -283,7 +279,7 @@ class Run(RunRecord):
 
 
 def open_run(
-    path: str | Path,
+    path: Any,
     *,
     columns: Mapping[str, str] | None = None,
     settings: Mapping[str, str] | None = None,
@@ -293,9 +289,10 @@ def open_run(
 
     Args:
         path: a log, a run folder, a saved record, or one that a `RecordWriter` is appending to;
-            `FILE#NAME` for one run of a file that holds several.
+            `FILE#NAME` for one run of a file that holds several. Or the log itself: a list of rows,
+            as `trainer.state.log_history`, columns by name, or a data frame.
         columns: canonical name, or "step" -> the log's own column, where the guess is wrong.
-        settings: name -> value, as with `--set`; they win over everything.
+        settings: name -> value; they win over everything.
         config: a JSON or YAML file with settings; they win over what is found beside the log.
 
     Returns:
@@ -314,8 +311,28 @@ def open_run(
         ...     _ = Path(home, "run.csv").write_text("step,reward\n1,0.25\n2,0.5\n")
         ...     open_run(Path(home, "run.csv")).metrics()
         ('reward',)
+        >>> open_run([{"step": 1, "reward": 0.25}, {"step": 2, "reward": 0.5}])["reward"].tolist()
+        [0.25, 0.5]
     """
-    return _run(run_record(path, columns=columns, settings=settings, config=config), Path(path))
+    read = partial(run_record, columns=columns, settings=settings, config=config)
+    try:
+        if not _in_memory(path):
+            return _run(read(path), Path(path))
+    except GroupwiseError as error:
+        error.args = (in_python(str(error)),)
+        raise
+    rows = {str(name): list(path[name]) for name in getattr(path, "columns", ())}
+    with TemporaryDirectory() as home:
+        written = Path(home, "run.json")
+        written.write_text(to_json(rows or path), encoding="utf-8")
+        return _run(replace(read(written), name="run", sources=()))
+
+
+def _in_memory(given: Any) -> bool:
+    """Whether this is a log: rows or columns by name, or a data frame."""
+    if isinstance(given, list) and given:
+        given = given[0]
+    return isinstance(given, Mapping) or hasattr(given, "columns")
 
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
@@ -324,7 +341,7 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
 
     if isinstance(given, Run) and value_T is None:
         return given
-    if isinstance(given, RunRecord | str | Path):
+    if isinstance(given, RunRecord | str | Path) or _in_memory(given):
         if value_T is not None:
             raise InvalidArgumentError(
                 "expected a run, or steps and values, got a run and values: leave one of them out"

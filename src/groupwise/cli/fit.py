@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from groupwise.cli import app as cli
@@ -28,7 +27,7 @@ def fit(
         law_by_name(law)
     record = opening.open(run)
     fitted = fit_metric(record, metric, until=until, level=level, law=law)
-    if fitted.fit is None:
+    if fitted.problem:
         raise InsufficientDataError(fitted.problem)
     judged = cli.judgement_of(record, until)
     if as_json:
@@ -49,18 +48,18 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
-    from groupwise.analysis.fitted import ForecastRequest, fit_metric, no_forecast
+    from groupwise.analysis.fitted import ForecastRequest, fit_metric
     from groupwise.pages.text import print_forecast
 
     steps = cli.steps_of(at)
     record = opening.open(run)
     table = cli.calibration_of(calibration)
     fitted = fit_metric(record, metric, until=until, ahead=ForecastRequest(steps, level, table))
-    if fitted.outlook is None:
+    if fitted.problem:
         raise InsufficientDataError(fitted.problem)
     judged = cli.judgement_of(record, until)
     if as_json:
-        outlook = replace(fitted.outlook, withheld=no_forecast(judged))
-        cli.print_json({**cli.stands(judged), "metric": fitted.metric, **outlook.as_dict()})
+        answer = fitted.told_ahead(judged).as_dict()
+        cli.print_json({**cli.stands(judged), "metric": fitted.metric, **answer})
     else:
         print_forecast(fitted, judged, cli.out_console())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from groupwise.cli import app as cli
+from groupwise.errors import InsufficientDataError
 
 
 def stability(
@@ -26,6 +27,8 @@ def stability(
     record = opening.open(run)
     judged = cli.judgement_of(record, until)
     result = run_stability(record, metric=metric, until=until, level=level)
+    if result.evidence.unavailable:
+        raise InsufficientDataError(result.evidence.unavailable)
     if as_json:
         cli.print_json(cli.stands(judged) | result.as_dict())
     else:

@@ -36,7 +36,7 @@ from groupwise.arrays import Ends, Flags, Float, floats, mean_around, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.observations import NoisePosterior, noise_posterior
-from groupwise.intervals import Interval, student_quantile
+from groupwise.intervals import Interval, student_quantile, within
 from groupwise.plain import Plain, frozen
 
 Quantity = Literal["level", "speed"]
@@ -233,19 +233,6 @@ def local_spread(residual_T: Float) -> Float:
     """
     local = np.sqrt(mean_around(residual_T**2, max(8, residual_T.size // 6)))
     return np.maximum(local, 0.2 * math.sqrt((residual_T**2).mean()))
-
-
-def within(interval: Interval, bounds: Ends) -> Interval:
-    """Cut an interval to the range that its quantity cannot leave.
-
-    A truth that lies in the range is covered by the cut interval exactly where the whole one covers
-    it, so neither the coverage nor what is inside or outside changes; an interval that says less
-    than the range itself becomes the range.
-    """
-    low, high = bounds
-    return replace(
-        interval, low=min(max(interval.low, low), high), high=max(min(interval.high, high), low)
-    )
 
 
 def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:

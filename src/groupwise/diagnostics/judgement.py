@@ -24,8 +24,7 @@ import polars as pl
 from groupwise.arrays import Flags, Float, Whole, median
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
-from groupwise.parsing import JsonObject
-from groupwise.plain import Plain, Said, Words, frozen, plain
+from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.wording import clean, count, duration, number, sentence, tokens
 
@@ -527,7 +526,7 @@ class Finding(Plain):
         ('groups_of_one', 'none', 'No sign of a problem in the settings and advantages.')
     """
 
-    KEYS = "check status step value limit message"
+    KEYS = "check status step value=value.value limit message"
 
     status: Status
     message: str
@@ -539,11 +538,6 @@ class Finding(Plain):
     facts: tuple[Fact, ...] = ()
     column: str = ""
     check: str = ""
-
-    def as_dict(self) -> JsonObject:
-        """Plain data for JSON: of the value the number alone."""
-        shown = Plain.as_dict(self)
-        return shown | {"value": None if self.value is None else plain(self.value.value)}
 
 
 @frozen
@@ -653,8 +647,8 @@ class Judgement(Said):
     """
 
     KEYS = (
-        "state headline since_step first_sign then cause learning do actions cost spent to_come "
-        "not_logged checks notes environments"
+        "schema=SCHEMA state headline since_step first_sign then cause learning do actions cost "
+        "spent to_come not_logged checks notes environments"
     )
 
     run: str
@@ -691,10 +685,6 @@ class Judgement(Said):
         said += [sentence(self.cause.words)] if self.cause.names else []
         said += [f"Do: {sentence(self.do)}"] if self.do else []
         return clean(" ".join(said), longest=_LONGEST)
-
-    def as_dict(self) -> JsonObject:
-        """Plain data for JSON, schema 2."""
-        return {"schema": self.SCHEMA, **Said.as_dict(self)}
 
     @property
     def fact(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Ends, Float, moving_mean
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
@@ -38,9 +38,9 @@ from groupwise.forecasting.profile import (
     widening_of,
 )
 from groupwise.forecasting.results import Candidate, FitOutcome, FitResult, Noise
-from groupwise.intervals import Interval, check_level, hull
+from groupwise.intervals import Interval, check_level, hull, within
 from groupwise.parsing import JsonObject
-from groupwise.plain import Words, frozen
+from groupwise.plain import Words
 from groupwise.processes import on_one_thread
 from groupwise.wording import law_name, limits, ranged
 
@@ -91,126 +91,87 @@ def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawF
     ]
 
 
+_ENDS = ("plateau", "start")  # parameters that are values of the metric
 Direction = Literal["up", "any"]
 NumberedOutcome = tuple[FitOutcome, dict[str, Any]]
 """An outcome with the numbers of its sentence, and the time of a change as `change`."""
 
 
-@frozen
-class Verdict:
-    """What the fits come to, its sentence, the time of a change (nan: none), and further
-    findings.
-    """
-
-    outcome: FitOutcome
-    message: str
-    change_time: float
-    notes: Words
-
-
-def _fit_verdict(
+def _outcome(
     observations: Observations,
     fits: Sequence[LawFit],
     parameters: Mapping[str, Interval],
-    *,
-    healthy: Direction,
-) -> Verdict:
-    """Say what the fits support."""
-    best = fits[0]
-    explained = _explained(observations, best.curve_M)
-    few: JsonObject = {"rows": observations.time_M.size, "level": ranged(parameters["plateau"])}
-    outcome, numbers = (
-        (observations.time_M.size < FEW and (FitOutcome.TOO_FEW, few))
-        or _broken(observations, best, parameters, explained, rising=healthy == "up")
-        or (
-            doubtful(observations, best)
-            and (FitOutcome.MAYBE_SMOOTHED, {"rows": observations.rows})
-        )
-        or _holding(observations, fits, parameters, explained)
-    )
-    change = numbers.pop("change", math.nan)
-    return Verdict(
-        outcome, outcome.sentence.format(**numbers), change, tuple(_notes(observations, fits))
-    )
-
-
-def _broken(
-    observations: Observations,
-    best: LawFit,
-    parameters: Mapping[str, Interval],
-    explained: float,
+    loose: Words,
     *,
     rising: bool,
-) -> NumberedOutcome | None:
-    """What is said where no law holds to the end: a fall for good, or a curve that wanders."""
-    if rising and (fall := _collapse(observations, best, parameters, explained)):
-        return FitOutcome.COLLAPSED, fall
-    settled = best.law.shapes and not unidentified(best, parameters)
-    wandering = not settled and explained < 0.5 and wanders(best, observations)
-    return (FitOutcome.WANDERS, {"change": 0.0}) if wandering else None
-
-
-def _holding(
-    observations: Observations,
-    fits: Sequence[LawFit],
-    parameters: Mapping[str, Interval],
-    explained: float,
 ) -> NumberedOutcome:
-    """What is said of a law that holds, or of the level where none does."""
-    best, plateau = fits[0], parameters["plateau"]
+    """What the fits support, of which some parameters are open."""
+    best, plateau, blocks = fits[0], parameters["plateau"], observations.time_M.size
+    explained = _explained(observations, best.curve_M)
+    numbers: JsonObject = {
+        "law": law_name(best.law.name),
+        "rows": observations.rows,
+        "level": ranged(plateau),
+    }
+    if blocks < FEW:
+        return FitOutcome.TOO_FEW, numbers | {"rows": blocks}
+    if rising and (fall := _collapse(observations, best, parameters, explained)):
+        return fall
+    settled = best.law.shapes and not loose
+    if not settled and explained < 0.5 and wanders(best, observations):
+        return FitOutcome.WANDERS, {"change": 0.0}
+    if doubtful(observations, best):
+        return FitOutcome.MAYBE_SMOOTHED, numbers
     if not best.law.shapes:
-        level = {"rows": observations.rows, "level": ranged(plateau)}
-        slow = plateau.width > float(np.ptp(observations.value_M))
-        return (FitOutcome.SLOW_NOISE, level) if slow else (FitOutcome.FLAT, level)
+        slow = plateau.width >= float(np.ptp(observations.value_M))
+        return (FitOutcome.SLOW_NOISE if slow else FitOutcome.FLAT), numbers
     if explained < 0.02:
-        return FitOutcome.EMPTY, {"law": law_name(best.law.name)}
-    if open_names := unidentified(best, parameters):
+        return FitOutcome.EMPTY, numbers
+    if loose:
         names = " or the ".join(
             f"{name.replace('_', ' ').replace('tau1', 'slow time τ₁')} ({limits(parameters[name])})"
-            for name in open_names
+            for name in loose
         )
-        return FitOutcome.OPEN, {"law": law_name(best.law.name), "names": names}
+        return FitOutcome.OPEN, numbers | {"names": names}
     close = close_laws(fits)
-    laws = ", ".join(law_name(fit.law.name) for fit in (best, *close))
-    return (FitOutcome.SHARED if close else FitOutcome.CONVERGED), {
-        "law": law_name(best.law.name),
-        "laws": laws,
-        **_converged(best, parameters),
-    }
+    numbers["laws"] = ", ".join(law_name(fit.law.name) for fit in (best, *close))
+    outcome = FitOutcome.SHARED if close else FitOutcome.CONVERGED
+    return outcome, numbers | _converged(best, parameters)
 
 
 def _collapse(
     observations: Observations, best: LawFit, parameters: Mapping[str, Interval], explained: float
-) -> JsonObject:
-    """When a metric that should rise fell for good; empty where it did not."""
+) -> NumberedOutcome | None:
+    """That a metric that should rise fell for good, and when; None where it did not."""
     # A rise and a fall are not yet an oscillation: that takes a period and a half.
     if (
         best.law.name == "oscillator"
         and parameters["damping_ratio"].high < 1
         and 1.5 * parameters["period"].value < observations.span
     ):
-        return {}
+        return None
     change = fall_from_height(observations)
     # Where 0 is no floor, slow noise can look like a fall: then a law has to describe it.
     if not np.isfinite(change) or not (observations.value_M.min() >= 0 or explained > 0.5):
-        return {}
-    return {"change": change, "since": change + observations.origin}
+        return None
+    return FitOutcome.COLLAPSED, {"change": change, "since": change + observations.origin}
 
 
-def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> Words:
+def unidentified(best: LawFit, parameters: Mapping[str, Interval], bounds: Ends) -> Words:
     """Names of the parameters that the data do not limit in a way that matters.
 
-    The plateau counts as open where its interval is wider than twice the change that was seen; a
-    time scale or rate where it has no limit towards slowness. A damping ratio open above is the
-    overdamped limit, which is an answer.
+    The plateau counts as open where its interval is wider than twice the change that was seen,
+    unless the range of the metric leaves less than half of that change; a time scale or rate where
+    it has no limit towards slowness. A damping ratio open above is the overdamped limit, which is
+    an answer.
     """
     if not best.law.shapes:
         return ()
     seen = float(np.ptp(best.curve_M))
     loose = [
         name
-        for name in ("plateau", "start")
-        if not parameters[name].bounded or parameters[name].width > 2 * seen
+        for name in _ENDS
+        if min(parameters[name].width / 2, 2 * within(parameters[name], bounds).width) > seen
     ]
     # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau
     # must hold.
@@ -234,12 +195,12 @@ def doubtful(observations: Observations, best: LawFit) -> bool:
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     """What the sentence says of a law that holds."""
-    start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
-    ends = parameters["plateau"].low, parameters["plateau"].high
+    start, end, now = parameters["start"].value, parameters["plateau"], float(best.curve_M[-1])
+    plateau, ends = end.value, (end.low, end.high)
     # A plateau that may lie on this side of the last row is reached.
     parts = ((now - start) / (end - start) for end in ends if (end - now) * (plateau - start) > 0)
     least, most = (f"{100 * max(part, 0):.0f}" for part in sorted((*parts, 1.0, 1.0)[:2]))
-    where = f"{least if least == most else f'{least} to {most}'} % of this change is done"
+    where = f"; {least if least == most else f'{least} to {most}'} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
         where += f"; the curve overshoots by {100 * parameters['overshoot'].value:.0f} % of it"
     way = "rises" if plateau > start else "falls"
@@ -352,6 +313,7 @@ def fit(
     law: str | None = None,
     level: float = 0.95,
     healthy: Direction = "any",
+    bounds: Ends | None = None,
 ) -> FitResult:
     r"""Fit reward (or any metric) against time by generalised least squares and variable
     projection.
@@ -373,6 +335,8 @@ def fit(
         level: nominal coverage of the intervals.
         healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may
             fall in health.
+        bounds: the range that the metric cannot leave, (0, 1) for a share: it holds start, plateau
+            and curve, and a law with either end wholly outside is left out; None for none.
 
     Returns:
         The fit with its status as a sentence; the number is handed over whatever the status. The
@@ -391,30 +355,20 @@ def fit(
     time, value, _ = usable_rows(time_T, value_T)
     if observations.still:
         return _still(observations, time, value, level)
-    return _result(
-        observations, judged_fits(observations, laws, level=level, healthy=healthy), time, value
-    )
+    if bounds:
+        observations = replace(observations, bounds=bounds)
+    return _judged(observations, laws, time, value, level=level, healthy=healthy)
 
 
-@frozen
-class JudgedFits:
-    """All laws fitted to one series, the one to report first, its intervals, and what they
-    support.
-    """
-
-    fits: list[LawFit]
-    parameters: dict[str, Interval]
-    verdict: Verdict
-    widening: Float  # of the first law's parameters, in standard errors
-
-
-def judged_fits(
+def _judged(
     observations: Observations,
     laws: tuple[Law, ...],
+    time: Float,
+    value: Float,
     *,
     level: float,
     healthy: Direction,
-) -> JudgedFits:
+) -> FitResult:
     """Fit laws, rank them, and say what they support; a single law is taken as given and not
     questioned.
     """
@@ -435,6 +389,10 @@ def judged_fits(
             fits[fits.index(law_fit)] = shocked(observations, law_fit)
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
+    beyond = _beyond(parameters, observations.bounds)
+    if beyond and len(laws) > 1:
+        laws = tuple(law for law in laws if law.name != fits[0].law.name)
+        return _judged(observations, laws, time, value, level=level, healthy=healthy)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
     if len(fits) > 1 and fits[0].law.shapes:
@@ -444,10 +402,19 @@ def judged_fits(
             name: replace(interval, low=-np.inf, high=np.inf)
             for name, interval in parameters.items()
         }
-    verdict = _fit_verdict(
-        observations, fits, parameters, healthy=healthy if len(laws) > 1 else "any"
-    )
-    return JudgedFits(fits, parameters, verdict, widening)
+    loose = unidentified(fits[0], parameters, observations.bounds)
+    for name in parameters.keys() & _ENDS if not beyond else ():
+        parameters[name] = within(parameters[name], observations.bounds)
+    rising = healthy == "up" and len(laws) > 1
+    outcome = _outcome(observations, fits, parameters, loose, rising=rising)
+    half = _half_band(fits[0], time - observations.origin, float(widening.max()))
+    return _result(observations, fits, parameters, outcome, time, value, half)
+
+
+def _beyond(parameters: Mapping[str, Interval], bounds: Ends) -> bool:
+    """Whether start or plateau lies wholly outside the range of the metric."""
+    ends = [parameters[name] for name in parameters.keys() & _ENDS]
+    return any(end.high < bounds[0] or end.low > bounds[1] for end in ends)
 
 
 def shocked(observations: Observations, first: LawFit) -> LawFit:
@@ -499,7 +466,7 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
     # oscillator is there.
     best = min(fits, key=lambda law_fit: law_fit.aicc).law.name
     questioned = {best, "oscillator" if fits[0].law.name in SLOW_STARTS else best}
-    for name in ("plateau", "start"):
+    for name in _ENDS:
         asked = others if name == "plateau" else others.keys() & questioned
         shared[name] = hull([alone[name], *(others[law][name] for law in asked)])
     return alone | shared
@@ -525,7 +492,7 @@ def unpassed(
     return replace(plateau, low=-math.inf if now < plateau.low else plateau.low)
 
 
-def akaike_weights(fits: list[LawFit]) -> Float:
+def akaike_weights(fits: Sequence[LawFit]) -> Float:
     r"""Akaike weights $w_i \propto e^{-\Delta_i/2}$ of a list of fits.
 
     Source: Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
@@ -551,12 +518,20 @@ def _half_band(law_fit: LawFit, time_T: Float, widening: float) -> Float:
     )
 
 
-def _result(observations: Observations, judged: JudgedFits, time: Float, value: Float) -> FitResult:
+def _result(
+    observations: Observations,
+    fits: Sequence[LawFit],
+    parameters: Mapping[str, Interval],
+    judged: NumberedOutcome,
+    time: Float,
+    value: Float,
+    half: Float,
+) -> FitResult:
     """Put a fit on the caller's rows."""
-    fits, verdict = judged.fits, judged.verdict
-    best, local = fits[0], time - observations.origin
-    curves = [observations.averaged(law_fit.at, local) for law_fit in fits]
-    half = _half_band(best, local, float(judged.widening.max()))
+    outcome, numbers = judged
+    change, where = numbers.pop("change", math.nan), numbers.pop("where", "")
+    course = outcome.sentence.format(**numbers)
+    curves = [observations.averaged(law_fit.at, time - observations.origin) for law_fit in fits]
     candidates = [
         Candidate(law_fit.law.name, law_fit.aicc, float(weight), r_squared(value, curve))
         for law_fit, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)
@@ -567,11 +542,13 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         ceiling = 1 - observations.sampling_variance / total
     residual = value - curve
     lag1 = correlations(residual)[0] if residual.any() else math.nan
+    held, low, high = np.clip((curve, curve - half, curve + half), *observations.bounds)
     return FitResult(
-        law=best.law.name,
-        outcome=verdict.outcome,
-        message=verdict.message,
-        parameters=judged.parameters,
+        law=fits[0].law.name,
+        outcome=outcome,
+        message=course + where,
+        course=course,
+        parameters=parameters,
         n=observations.rows,
         r_squared=raw,
         r_squared_explainable=raw / ceiling if ceiling > 0.05 else math.nan,
@@ -579,28 +556,25 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         noise=Noise(lag1, observations.smoothing),
         time_T=time,
         value_T=value,
-        curve_T=curve,
-        low_T=curve - half,
-        high_T=curve + half,
+        curve_T=held,
+        low_T=low,
+        high_T=high,
         residual_T=residual,
-        change_time=verdict.change_time + observations.origin,
-        notes=verdict.notes,
+        change_time=change + observations.origin,
+        notes=tuple(_notes(observations, fits)),
     )
 
 
 def _still(observations: Observations, time: Float, value: Float, level: float) -> FitResult:
     """A metric that never moves by a digit: flat, and worth a look."""
-    constant, nan, line = float(value[0]), math.nan, np.full(value.size, float(value[0]))
+    constant, line = float(value[0]), np.full(value.size, float(value[0]))
     return FitResult(
         law="constant",
         outcome=FitOutcome.STILL,
         message=FitOutcome.STILL.sentence.format(rows=observations.rows, value=constant),
         parameters={"plateau": Interval(constant, constant, constant, level)},
         n=observations.rows,
-        r_squared=nan,
-        r_squared_explainable=nan,
-        candidates=(Candidate("constant", nan, 1.0, nan),),
-        noise=Noise(nan),
+        candidates=(Candidate("constant", math.nan, 1.0, math.nan),),
         time_T=time,
         value_T=value,
         curve_T=line,

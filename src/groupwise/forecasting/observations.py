@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-from groupwise.arrays import Flags, Float, Places, bisected, check_at_least, floats, median
+from groupwise.arrays import Ends, Flags, Float, Places, bisected, check_at_least, floats, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import LARGEST_VALUE
 from groupwise.plain import frozen
@@ -326,6 +326,7 @@ class Observations:
     origin: float  # time of the caller that is time 0 here
     rows: int  # usable rows the caller gave
     echoes: tuple[NoiseShape, ...] = ()  # that its noise may have besides `noise_shapes`
+    bounds: Ends = (-math.inf, math.inf)  # the range that the metric cannot leave
 
     @property
     def span(self) -> float:

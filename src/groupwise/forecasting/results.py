@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, no_rows
 from groupwise.forecasting.observations import correlations
 from groupwise.intervals import Interval, percent
 from groupwise.plain import (
@@ -30,7 +30,7 @@ from groupwise.plain import (
     assumptions,
     frozen,
 )
-from groupwise.wording import alike, number, sentence
+from groupwise.wording import alike, in_python, number, sentence
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
 # Student's t of 3 up to 6 % at 20 rows (lab/docs/theory/fit.md).
@@ -95,7 +95,7 @@ def constant_rate(rate_T: Float | None) -> Tested:
     )
 
 
-FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
+FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary", "unavailable"]
 
 
 class FitOutcome(Enum):
@@ -103,14 +103,11 @@ class FitOutcome(Enum):
 
     CONVERGED = (
         "converged",
-        "the {law} fits: the metric {way} from {start} to a plateau of {plateau}; {where}",
+        "the {law} fits: the metric {way} from {start} to a plateau of {plateau}",
     )
     SHARED = (
         "converged",
-        (
-            "the metric {way} from {start} to a plateau of {plateau} for each law that fits "
-            "({laws}); {where}"
-        ),
+        ("the metric {way} from {start} to a plateau of {plateau} for each law that fits ({laws})"),
     )
     FLAT = "flat", "flat: no law clearly beats a constant over {rows} rows; the level is {level}"
     STILL = (
@@ -152,6 +149,7 @@ class FitOutcome(Enum):
         "not_identifiable",
         "not identifiable yet: the rows do not settle the {names} of the {law}",
     )
+    UNAVAILABLE = "unavailable", "{problem}"
 
     def __init__(self, status: FitStatus, sentence: str) -> None:
         """Name both parts of the value."""
@@ -184,8 +182,8 @@ class FitResult(Said):
 
     Args:
         law: name of the law that the parameters belong to.
-        outcome: what can be said; its `status` is one of converged, not_identifiable, flat and
-            non_stationary.
+        outcome: what can be said; its `status` is one of converged, not_identifiable, flat,
+            non_stationary and, where there are too few rows for a law, unavailable.
         message: the outcome as a sentence.
         parameters: each named parameter with its profile-likelihood interval.
         n: usable rows.
@@ -203,6 +201,7 @@ class FitResult(Said):
         change_time: update from which no law holds, or nan.
         notes: further findings, one sentence each.
         rate_T: the learning rate at each row; None where it is not logged throughout.
+        course: of the message, what is said without the part of the change that is done.
     """
 
     KEYS = (
@@ -212,21 +211,22 @@ class FitResult(Said):
     law: str
     outcome: FitOutcome
     message: str
-    parameters: Mapping[str, Interval]
-    n: int
-    r_squared: float
-    r_squared_explainable: float
-    candidates: tuple[Candidate, ...]
-    noise: Noise
-    time_T: Float = field(repr=False)
-    value_T: Float = field(repr=False)
-    curve_T: Float = field(repr=False)
-    low_T: Float = field(repr=False)
-    high_T: Float = field(repr=False)
-    residual_T: Float = field(repr=False)
+    parameters: Mapping[str, Interval] = field(default_factory=dict)
+    n: int = 0
+    r_squared: float = math.nan
+    r_squared_explainable: float = math.nan
+    candidates: tuple[Candidate, ...] = ()
+    noise: Noise = Noise(math.nan)
+    time_T: Float = field(default_factory=no_rows)
+    value_T: Float = field(default_factory=no_rows)
+    curve_T: Float = field(default_factory=no_rows)
+    low_T: Float = field(default_factory=no_rows)
+    high_T: Float = field(default_factory=no_rows)
+    residual_T: Float = field(default_factory=no_rows)
     change_time: float = math.nan
     notes: Words = ()
-    rate_T: Float | None = field(default=None, repr=False)
+    rate_T: Float | None = None
+    course: str = ""
 
     @property
     def status(self) -> FitStatus:
@@ -235,7 +235,7 @@ class FitResult(Said):
 
     def __str__(self) -> str:
         """What can be said, in a sentence."""
-        return sentence(self.message)
+        return in_python(sentence(self.message))
 
     def check_assumptions(self, rate_T: Float | None = None) -> tuple[Assumption, ...]:
         """Check what the fit assumes of the noise and of the learning rate.
@@ -269,7 +269,12 @@ class FitResult(Said):
         )
 
 
-ForecastStatus = Literal["forecast", "short", "still"]
+def no_fit(problem: str) -> FitResult:
+    """Return the fit of rows that are too few, which says so."""
+    return FitResult("", FitOutcome.UNAVAILABLE, problem)
+
+
+ForecastStatus = Literal["forecast", "short", "still", "unavailable"]
 
 
 @frozen
@@ -277,8 +282,8 @@ class Forecast(Said):
     """Where the metric is going.
 
     Args:
-        status: forecast; short (fewer rows than any run was forecast from before) or still (a
-            metric that never moved).
+        status: forecast; short (fewer rows than any run was forecast from before); still (a
+            metric that never moved) or unavailable (too few rows for any).
         message: one sentence.
         level: nominal coverage of both bands.
         time_S: updates, in the clock of the log, that are forecast.
@@ -302,8 +307,10 @@ class Forecast(Said):
     expected_gain: Interval
 
     def __str__(self) -> str:
-        """The last of the times forecast, in a sentence; of a metric that never moved, that."""
-        if self.status == "still":
+        """The last of the times forecast, in a sentence; of a metric that never moved, that; or
+        why none is forecast.
+        """
+        if self.status in ("still", "unavailable"):
             return sentence(self.message)
         value, low, high = alike(self.mean_S[-1], self.mean_low_S[-1], self.mean_high_S[-1])
         least, most = alike(self.low_S[-1], self.high_S[-1])
@@ -312,3 +319,10 @@ class Forecast(Said):
             f"{number(self.time_S[-1])}, and single rows there {least} to {most} "
             f"({percent(self.level)} bands)."
         )
+
+
+def nothing_foreseen(problem: str) -> Forecast:
+    """Return the forecast of rows that are too few, which says so."""
+    none, nan = no_rows(), math.nan
+    gain = Interval(nan, nan, nan, nan)
+    return Forecast("unavailable", problem, nan, none, none, none, none, none, none, gain)

@@ -284,8 +284,8 @@ def _numbers(screen: Screen) -> Markup:
 def _forecast(summary: Summary, path: str) -> Markup:
     """Return law and forecast as a chart, its numbers folded; or why there is none."""
     outlook = summary.fitted.outlook
-    if summary.no_forecast or outlook is None:
-        return tag("p", summary.no_forecast or summary.fitted.problem)
+    if outlook is None:
+        return tag("p", summary.no_forecast)
     lead = tag("p", f"{ahead(summary.fitted, summary.judgement)} {gained(summary.fitted)}")
     return join(
         lead,
@@ -300,7 +300,7 @@ def _forecast(summary: Summary, path: str) -> Markup:
 def _law(summary: Summary) -> Markup:
     """Return what the fit says, and behind a fold its parameters and the candidate laws."""
     fit = summary.fitted.fit
-    if fit is None:
+    if summary.fitted.problem:
         return _NOTHING
     weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
     lead = tag("p", summary.fitted.law_said(summary.judgement))

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
     Grid,
@@ -61,9 +61,9 @@ class Printer:
         self.print(f"\n[bold]{_escaped_text(text)}[/]")
 
     def line(self, text: str) -> None:
-        """Print a sentence, if there is one."""
-        if text:
-            self.print(_escaped_text(text))
+        """Print each line of a text, if there is one."""
+        for part in text.splitlines():
+            self.print(_escaped_text(part))
 
     def notes(self, notes: Iterable[str]) -> None:
         """Print notes, dimmed, each once."""
@@ -87,7 +87,6 @@ class Printer:
 def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     """Print how the run stands, then a fit: its status, parameters and candidate laws."""
     out, fit = Printer(console), fitted.fit
-    assert fit
     print_first_line(judged, console)
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
     out.line(fitted.law_said(judged))
@@ -101,17 +100,13 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     """Print how the run stands, then where the metric goes, or why no forecast is shown."""
-    from groupwise.analysis.fitted import ahead, gained, no_forecast
-
-    out, outlook = Printer(console), fitted.outlook
-    assert outlook
+    out, outlook = Printer(console), fitted.told_ahead(judged)
     print_first_line(judged, console)
-    if none := no_forecast(judged):
-        out.line(none)
+    if outlook.withheld:
+        out.line(outlook.withheld)
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
-    out.line(ahead(fitted, judged))
-    out.line(gained(fitted))
+    out.line(outlook.said)
     out.grid(forecast_grid(outlook))
     if outlook.result.status != "still":
         out.notes((outlook.result.message,))
@@ -133,14 +128,12 @@ def print_plan(
 
 def _print_needed(judged: Judgement | None, console: Console) -> None:
     """Print that a run failed, or needs attention before its group size does."""
-    from groupwise.analysis.plan import size_named
+    from groupwise.analysis.plan import needed_first
 
-    if judged and judged.state is State.WARNING:
-        out = Printer(console)
-        out.line(f"Fix the run first. {judged.fact}")
-        out.line(size_named(judged))
-    elif judged and judged.alarm:
+    if judged and judged.alarm:
         print_first_line(judged, console)
+    elif judged:
+        Printer(console).line(needed_first(judged))
 
 
 def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:

@@ -850,7 +850,8 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
     if len(steps) == 0:
         first, last = record.steps["step"][0], record.steps["step"][-1]
         raise InvalidArgumentError(
-            f"--until expects a step of the log, {first} to {last}; got {until:g}: use a later one"
+            f"expected a step of the log, {first} to {last}, for until, got {until:g}: use a later "
+            "one"
         )
     rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
     error = record.error if len(steps) == len(record.steps) else ""

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Ends, Flags, Float, Whole, mean_around
+from groupwise.arrays import Ends, Flags, Float, Whole, mean_around, no_rows
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.zero_variance import (
     ZeroVarianceOutlook,
@@ -184,8 +184,6 @@ def _is_share(
     record: RunRecord, name: str, value_T: Float, window: float, resolution: float
 ) -> bool:
     """Return whether the metric is a mean of zeros and ones."""
-    if not value_T.size or value_T.min() < 0 or value_T.max() > 1:
-        return False
     if record.rollouts is not None and name in record.rollouts:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
     rollouts = _rollouts_of_a_step(record)
@@ -373,10 +371,8 @@ class GroupSeries:
     """One quantity of the groups along the run."""
 
     source: str  # where it comes from, or why there is none
-    step_T: Float = field(
-        default_factory=lambda: np.empty(0)
-    )  # empty where the quantity is unknown
-    value_T: Float = field(default_factory=lambda: np.empty(0))  # nan where missing
+    step_T: Float = field(default_factory=no_rows)  # empty where the quantity is unknown
+    value_T: Float = field(default_factory=no_rows)  # nan where missing
     resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
 
     @property
@@ -683,8 +679,7 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
     rewards = [meaning for meaning in record.meanings if meaning.quantity == "reward"]
     if size is None or prompts is None or not rewards:
         return GroupSeries(
-            "unavailable: give --set group_size=G and --set prompts_per_step=B, or "
-            f"{LOG_COMPLETIONS}"
+            f"unavailable: give --set group_size=G --set prompts_per_step=B, or {LOG_COMPLETIONS}"
         )
     mean = record.values(rewards[0].column)
     finite = np.isfinite(mean)

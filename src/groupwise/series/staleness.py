@@ -15,12 +15,13 @@ from groupwise.record.run import RunConfig, RunRecord
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
     "The location of the KL term is unknown and would change the answer. In the reward it keeps "
-    "the full lag, whatever the importance ratio. Give it with --set kl_in=none, reward or loss."
+    "the full lag, whatever the importance ratio. Give it with --set kl_in=PLACE (none, reward or "
+    "loss)."
 )
 _REQUESTS = {
     "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",
     "beta1": "beta1=VALUE",
-    "lag_kind": "lag_kind=none, fixed, refresh or async",
+    "lag_kind": "lag_kind=KIND (none, fixed, refresh or async)",
     "refresh_interval": "refresh_interval=UPDATES",
 }
 CURRENT_TERM = (
@@ -34,10 +35,9 @@ class UnknownSettingError(InvalidArgumentError):
 
     def __init__(self, *names: str, framework: str = "") -> None:
         requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
-        default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
+        default = "" if framework else "; or --set framework=NAME (trl, verl, ...) for its defaults"
         super().__init__(
-            f"expected {', '.join(names)}, which the run does not state: give {requests}{default} "
-            "(in Python, settings of open_run)"
+            f"expected {', '.join(names)}, which the run does not state: give {requests}{default}"
         )
         self.names = names
 
@@ -63,6 +63,11 @@ class StabilitySetting:
     adam: bool
     lag: LagSetting
     assumption: str = ""  # which of the trainer's defaults are assumed
+
+    @property
+    def optimizer(self) -> Optimizer:
+        """Adam, or SGD."""
+        return "adam" if self.adam else "sgd"
 
 
 def stability_setting(record: RunRecord) -> StabilitySetting:

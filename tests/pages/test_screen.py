@@ -378,7 +378,7 @@ def test_why_adds_the_answer_of_every_check() -> None:
         "",
         "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
-        "  No sign of a problem in 2 checks: Length runaway; Swings, entropy and weights.",
+        "  No sign of a problem in 2 checks: Length runaway; Instability.",
         "  Not logged: 4 checks ran; 1 lacks a signal; --json lists all.",
         "      Reward hacking: log a reward on held-out [bold]prompts[/].",
     ]

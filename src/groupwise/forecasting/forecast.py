@@ -382,9 +382,9 @@ def forecast(
     message = (
         f"no public run was forecast from only {rows_seen} rows: the bands may be too narrow"
         if status == "short"
-        else f"the band is at least as wide as a drift like that of the later half of these rows "
-        f"requires, and reaches up as far as errors on public runs after {rows_seen} rows did; it "
-        "covers no rise or fall that no row shows yet"
+        else "the band allows for a drift as in the later half of these rows, and upwards for the "
+        f"errors of forecasts on public runs after {rows_seen} rows; it covers no rise or fall "
+        "that no row shows yet"
     )
     return Forecast(
         status=status,

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
+from groupwise.diagnostics.falls import late_drop
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Fact, Finding, Learning, State, Status
 from groupwise.diagnostics.learning import (
     _climbs,
     _dip,
     _gain,
-    _late_drop,
     _noise_of,
     near_top,
     progress_of,
@@ -644,7 +644,7 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
         (120, 2, Learning.ROSE, "reward 0.33 → 0.56 in 119 steps; no clear gain since step 81"),
         (120, 3, Learning.FALLING, "reward 0.68 → 0.30, lower since step 118"),
         (250, 3, Learning.FALLING, "reward 0.66 → 0.30, lower since step 248"),
-        (250, 6, Learning.FALLING, "reward 0.66 → 0.30, lower since step 245"),
+        (250, 6, Learning.FALLING, "reward 0.67 → 0.30, collapsed at step 245"),
     ],
 )
 def test_the_last_three_rows_make_no_plateau_and_are_told(
@@ -661,7 +661,7 @@ def test_the_last_three_rows_make_no_plateau_and_are_told(
     reward[-low:] = 0.3 + 0.01 * (-1.0) ** np.arange(low)
     answer = judged(evidence(reward=reward))
     assert (answer.learning, answer.headline) == (learning, headline)
-    assert answer.state is (State.OK if low < 3 else State.WARNING)
+    assert answer.state is (State.OK, State.WARNING, State.FAILED)[(low >= 3) + (low >= 5)]
 
 
 @each_case(
@@ -678,9 +678,10 @@ def test_a_late_drop_takes_a_third_of_the_height_and_five_errors(
 ) -> None:
     value = np.where(np.arange(40) < 37, 1.0, 1.0 - lost)
     level = NoisyMetric("reward", np.arange(40), value, scatter, scatter)
-    assert _late_drop(evidence(reward=value), level) == row
+    drop = late_drop(level, 0.0)
+    assert (drop and drop[0]) == row
     two = replace(level, step_T=level.step_T[:39], value_T=value[:39])
-    assert _late_drop(evidence(reward=value[:39]), two) is None
+    assert late_drop(two, 0.0) is None
 
 
 def test_later_rows_without_a_gain_are_not_said_to_learn() -> None:

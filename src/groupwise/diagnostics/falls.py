@@ -393,7 +393,10 @@ def falls_of(evidence: Evidence) -> Mapping[str, tuple[NoisyMetric, Fall | None]
     if evidence.reward is None:
         return {}
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
-    falls = {"reward": (level, find_fall(level, floor) or _stopped(level, floor))}
+    fall = find_fall(level, floor) or _stopped(level, floor)
+    if evidence.ended and not (fall and fall.lasts):
+        fall = _ends_in(level, floor) or fall
+    falls = {"reward": (level, fall)}
     held_out = {} if evidence.held_out is None else {HELD_OUT: evidence.held_out}
     for name, signal in {**held_out, **evidence.earned}.items():
         if name not in falls:
@@ -605,6 +608,36 @@ def _stopped(level: NoisyMetric, floor: float) -> Fall | None:
     return Fall(tail.row, tail.before, tail.value, Interval(1.0, 1.0, 1.0), lasts=True)
 
 
+def late_drop(level: NoisyMetric, floor: float) -> tuple[int, Ends] | None:
+    """Return the row from which the last rows, three or more, stand a third of the height lower,
+    lower than ever since it was reached, and both levels: too few for a fall, and no plateau.
+    """
+    few = max(FEWEST_ROWS, len(level) // 8)
+    # The usual row just before is the height: a few lucky rows make none.
+    height, now = median(level.value_T[-LOST_ROWS - few : -LOST_ROWS]), level.level_from(-LOST_ROWS)
+    lost = height - now
+    if not lost > max((height - floor) / 3, CLEARLY * level.scatter * np.sqrt(2 / LOST_ROWS)):
+        return None
+    begin, lowest = lowest_since(level.value_T, height - lost / 2)
+    late = level.value_T[begin:]
+    return (begin, (height, now)) if len(late) >= LOST_ROWS and late.mean() < lowest else None
+
+
+def _ends_in(level: NoisyMetric, floor: float) -> Fall | None:
+    """The fall in which a run ended, of too few rows for the usual test: five or more, the lowest
+    of the log, below half of the height and farther down than slow noise reaches.
+    """
+    drop = late_drop(level, floor) if len(level) > FEWEST else None
+    row, (height, now) = drop or (0, (math.nan, math.nan))
+    if not FEWEST <= row <= len(level) - BEST_ROWS or now - floor > HALF * (height - floor):
+        return None
+    noise = slow_noise(level.value_T[:row], np.sqrt(np.arange(row)), DEGREE)[0]
+    error = noise / math.sqrt(LOST_ROWS)
+    if height - now < CLEARLY * error:
+        return None
+    return Fall(row, height, now, _share_lost(height, now, floor, _LUCK * error), lasts=True)
+
+
 def fall_of(evidence: Evidence) -> Fall | None:
     """Return the fall of the training reward; searched for once."""
     return falls_of(evidence).get("reward", (None, None))[1]
@@ -663,11 +696,16 @@ def find_fall(signal: NoisyMetric, floor: float) -> Fall | None:
     if signal.low < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
         return None  # where 0 is no floor slow noise reaches it too
     half = _LUCK * deviation / np.sqrt(max(len(after), 1))
-    span = top - floor
-    share, off = float((top - end) / span), float(half / span)
-    # Below the level that counts as nothing no more than all is lost.
-    lost = Interval(*np.clip([share, share - off, share + off], 0.0, 1.0).tolist())
+    lost = _share_lost(top, end, floor, half)
     return Fall(_closer(signal, int(first[start]), size, (top + end) / 2), top, end, lost, lasts)
+
+
+def _share_lost(top: float, end: float, floor: float, half: float) -> Interval:
+    """The share of a height that was lost, with the half of the interval of a level; below the
+    level that counts as nothing no more than all is.
+    """
+    share = np.array([top - end, top - end - half, top - end + half]) / (top - floor)
+    return Interval(*np.clip(share, 0.0, 1.0).tolist())
 
 
 def _closer(signal: NoisyMetric, row: int, size: int, middle: float) -> int:

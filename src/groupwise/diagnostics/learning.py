@@ -21,9 +21,9 @@ from groupwise.diagnostics.falls import (
     change_between,
     fall_of,
     held_out_rose,
+    late_drop,
     level_changes,
     loss_of,
-    lowest_since,
     reward_level,
     slow_noise,
 )
@@ -136,8 +136,8 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     few = max(3, len(level) // 20)
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
-    drop, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
-    drop = lost.begin if drop is None and lost else drop
+    just, lost = late_drop(level, reward_floor(evidence)), loss_of(evidence)
+    drop = just[0] if just else lost.begin if lost and not evidence.ended else None
     if standing is Learning.FALLING:
         drop = level.at(since or 0)
     if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
@@ -220,21 +220,6 @@ def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
         return None
     return row, float(means[row]) + floor
-
-
-def _late_drop(evidence: Evidence, level: NoisyMetric) -> int | None:
-    """The row from which the last rows, three or more, stand a third of the height lower: too
-    few for a fall, and no plateau.
-    """
-    value, few = level.value_T - reward_floor(evidence), max(FEWEST_ROWS, len(level) // 8)
-    # The usual row just before is the height: a few lucky rows make none.
-    height = median(value[-_LAST - few : -_LAST])
-    lost = height - mean_of(value[-_LAST:])
-    if not lost > max(height / 3, _SURELY * level.scatter * np.sqrt(2 / _LAST)):
-        return None
-    begin, lowest = lowest_since(value, height - lost / 2)
-    late = value[begin:]
-    return begin if len(late) >= _LAST and mean_of(late) < lowest else None
 
 
 def _recovered(level: NoisyMetric, fall: Fall) -> Progress:

@@ -1,0 +1,70 @@
+"""Of a run that ended: a fall in its last rows, too few for the usual test, is a collapse; what
+looks like one is not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from groupwise.diagnostics.falls import _ends_in, fall_of
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import State
+from groupwise.diagnostics.signals import Evidence, signal_of
+from groupwise.record.run import Meaning, RunRecord
+from groupwise.record.table import steps_table
+
+FELL = np.linspace(0.55, 0.05, 8)
+
+
+def log(reward: np.ndarray) -> RunRecord:
+    table = steps_table(range(1, len(reward) + 1), {"reward": reward})
+    return RunRecord("run", table, meanings=(Meaning("reward", "reward", "test"),))
+
+
+def healthy(rows: int, noise: float, seed: int = 1) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return 0.2 + 0.4 * np.minimum(np.arange(rows) / 100, 1) + noise * rng.standard_normal(rows)
+
+
+@pytest.mark.parametrize("rows", [150, 300, 1000])
+def test_a_run_that_ends_in_a_fall_collapsed(rows: int) -> None:
+    reward = np.concatenate([healthy(rows, 0.05), FELL])
+    judgement = judge(log(reward))
+    assert judgement.state is State.FAILED
+    assert judgement.now == pytest.approx(0.05, abs=0.1)
+    assert judgement.since_step == pytest.approx(rows + 5, abs=2)
+    assert judge(log(reward), ended=False).state is not State.FAILING
+
+
+@pytest.mark.parametrize(
+    ("noise", "end"),
+    [
+        (0.18, FELL[3:]),  # rows as low are noise
+        (0.05, [0.0]),  # a last batch that is not whole
+        (0.05, [0.3, 0.0, 0.05]),  # or a short outage
+        (0.05, np.linspace(0.55, 0.38, 8)),  # a part of the height
+    ],
+)
+def test_what_looks_like_a_fall_at_the_end_is_none(noise: float, end: list[float]) -> None:
+    reward = np.concatenate([healthy(300, noise), end])
+    assert fall_of(Evidence(log(reward))) is None
+
+
+def test_a_dip_as_deep_as_one_that_came_back_is_none() -> None:
+    reward = healthy(300, 0.05)
+    reward[150:158] = reward[292:] = FELL
+    fall = fall_of(Evidence(log(reward)))
+    assert fall is None or not fall.lasts
+
+
+def test_slow_noise_that_ends_low_is_no_fall() -> None:
+    """Of 60 runs with a memory of 0.9 none that ends at its lowest is said to have collapsed."""
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        noise_T = rng.standard_normal(400)
+        for row in range(1, 400):
+            noise_T[row] = 0.9 * noise_T[row - 1] + 0.44 * noise_T[row]
+        wander_T = noise_T[: 60 + int(noise_T[60:].argmin()) + 1]
+        reward = 0.5 + 0.12 * wander_T
+        assert _ends_in(signal_of("reward", np.arange(len(reward)), reward), 0.0) is None

@@ -15,7 +15,8 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import run_record, run_records, source
+from groupwise.readers import run_record, source
+from groupwise.readers.find import run_records
 from groupwise.record.run import RecordWriter, RunRecord
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import run_records
+from groupwise.readers.find import run_records
 from groupwise.record.run import RunRecord
 
 FACTS = (

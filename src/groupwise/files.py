@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 
 _OTHER = "choose another file"
-_REPLACE = "replace it with --force"
+_REPLACE = "replace it with --force, in Python force=True"
 
 
 def table_rows(table: str | Path) -> Iterator[dict[str, str]]:

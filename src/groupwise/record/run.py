@@ -1197,7 +1197,7 @@ def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> N
     if inside and not force:
         raise OverwriteError(
             f"expected a new folder at {target}, got a record that is there already: choose "
-            "another, or replace it with --force"
+            "another, or replace it with --force, in Python force=True"
         )
 
 

@@ -362,6 +362,27 @@ def test_a_mean_between_0_and_1_may_go_as_far_as_logged_completions_do(
     assert metric_series(run).likely_bounds == range_of_it
 
 
+@pytest.mark.parametrize(
+    ("least", "most", "range_of_it"),
+    [
+        ([-1.0, -1.0], [1.0, 1.0], (-1.0, 1.0)),
+        ([-1.0, float("nan")], [1.0, 1.0], (-1.0, 1.0)),  # a row of an evaluation alone
+        ([-1.0, -1.0], [0.5, 1.0], None),  # it still grows
+        ([-1.0, -0.9], [1.0, 1.0], None),
+        ([-1.0, -1.0], [], None),
+    ],
+)
+def test_a_mean_goes_no_farther_than_the_rewards_that_are_the_same_in_all_rows(
+    least: list[float], most: list[float], range_of_it: tuple[float, float] | None
+) -> None:
+    meanings = [Meaning("reward", "reward", "mean"), Meaning("least", "reward_min", "smallest")]
+    columns = {"reward": [-0.25, 0.625] * (ROWS // 2), "least": least * (ROWS // 2)}
+    if most:
+        meanings.append(Meaning("most", "reward_max", "largest"))
+        columns["most"] = most * (ROWS // 2)
+    assert metric_series(record(columns, meanings=tuple(meanings))).likely_bounds == range_of_it
+
+
 def adaptive(**columns: list[float]) -> RunRecord:
     """A run whose group size changes at eight rollouts a step, as its columns or its completions
     say, and no setting.

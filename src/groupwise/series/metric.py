@@ -49,7 +49,8 @@ class MetricSeries:
         seconds_T: cumulative seconds, or None.
         noise_source: where the variance comes from, or why there is none.
         healthy: "up" for a reward, "any" for what may fall in health.
-        bounds: the range that the metric cannot leave, or None where none is known.
+        bounds: the range that the metric cannot leave: of a share, or where the smallest and the
+            largest reward of completions are the same in all rows; None where none is known.
         resolution: half a unit of the last printed digit, 0 where the values are exact.
         rate_T: the learning rate at each row, or None where it is not logged throughout.
         ends: 0 and 1, or what logged rewards of completions reach beyond them.
@@ -75,9 +76,8 @@ class MetricSeries:
         """The range where it is known; else that of completions, 0 to 1 at least, for a reward that
         never left 0 to 1: a sum of several functions may yet.
         """
-        if self.bounds is not None or self.healthy != "up" or not self.value_T.size:
-            return self.bounds
-        return self.ends if self.value_T.min() >= 0 and self.value_T.max() <= 1 else None
+        inside = self.healthy == "up" and _from_0_to_1(self.value_T)
+        return self.ends if inside and self.bounds is None else self.bounds
 
 
 def metric_series(
@@ -116,10 +116,11 @@ def metric_series(
     meaning = record.meaning(column)
     quantity, resolution = (meaning.quantity, meaning.resolution) if meaning else ("", 0.0)
     name = "reward" if column == "reward" else quantity
-    rewarding = name == "reward" or name.startswith(("reward/", "eval/reward"))
-    rewarding |= column == "eval_reward"
+    rewards = "reward/", "eval/reward"
+    rewarding = name == "reward" or column == "eval_reward" or name.startswith(rewards)
     variance, source = _sampling_variance(record, rows, name, value, window, resolution)
     share = rewarding and _is_share(record, name, value, window, resolution)
+    ends, steady = _ends(record) if quantity == "reward" else ((0.0, 1.0), False)
     return MetricSeries(
         metric=column,
         step_T=step,
@@ -131,10 +132,10 @@ def metric_series(
         seconds_T=_throughout(rows, "seconds"),
         noise_source=source,
         healthy="up" if rewarding else "any",
-        bounds=(0.0, 1.0) if share else None,
+        bounds=(0.0, 1.0) if share else ends if steady else None,
         resolution=resolution,
         rate_T=_throughout(rows, "learning_rate", gaps=1),
-        ends=_ends(record) if quantity == "reward" else (0.0, 1.0),
+        ends=ends,
     )
 
 
@@ -146,16 +147,21 @@ def rollout_rewards(record: RunRecord) -> Float:
     return np.asarray(value[np.isfinite(value)])
 
 
-def _ends(record: RunRecord) -> Ends:
-    """Return 0 and 1, or what logged rewards of completions reach beyond them."""
+def _ends(record: RunRecord) -> tuple[Ends, bool]:
+    """Return 0 and 1, or what logged rewards of completions reach beyond them, and whether their
+    smallest and largest are logged, each the same in all rows that have it.
+    """
     columns = [
         record.values(meaning.column)
         for meaning in record.meanings
         if meaning.quantity in ("reward_min", "reward_max")
     ]
+    steady = len(columns) > 1 and all(
+        np.unique(column[column == column]).size == 1 for column in columns
+    )
     every = np.concatenate([[0.0, 1.0], rollout_rewards(record), *columns])
     every = every[np.abs(every) <= LARGEST_VALUE]
-    return float(every.min()), float(every.max())
+    return (float(every.min()), float(every.max())), steady
 
 
 def _time(rows: pl.DataFrame, step_T: Whole, clock: ClockName) -> Float:
@@ -180,10 +186,17 @@ def _smoothing(record: RunRecord) -> int | None:
     return 1 if own and "csv" not in readers else None
 
 
+def _from_0_to_1(value_T: Float) -> bool:
+    """Return whether there are values, all of them from 0 to 1."""
+    return bool(value_T.size and value_T.min() >= 0 and value_T.max() <= 1)
+
+
 def _is_share(
     record: RunRecord, name: str, value_T: Float, window: float, resolution: float
 ) -> bool:
     """Return whether the metric is a mean of zeros and ones."""
+    if not _from_0_to_1(value_T):
+        return False
     if record.rollouts is not None and name in record.rollouts:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
     rollouts = _rollouts_of_a_step(record)
@@ -305,7 +318,7 @@ def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> boo
     """Return whether the values are multiples of one over the number of rollouts: the mark of a
     0/1 reward.
     """
-    if not value_T.size or value_T.min() < 0 or value_T.max() > 1 or count > 20_000:
+    if not _from_0_to_1(value_T) or count > 20_000:
         return False
     scaled = value_T * count
     # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance
@@ -330,12 +343,10 @@ def _from_logged_std(
     ):
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
         if name == "reward" and meaning and meaning.column in rows:
-            deviation = _array(rows[meaning.column])
-            finite = np.isfinite(deviation)
-            if finite.any():
+            variance = _array(rows[meaning.column]) ** 2 / count
+            if np.isfinite(variance).any():
                 kind = words or "logged (within-group or batch-wide: the log cannot tell)"
-                variance = np.where(finite, deviation, deviation[finite].mean()) ** 2 / count
-                return _smooth(variance), (
+                return _filled(variance), (
                     f"{kind} standard deviation of the reward over the square root of B G = "
                     f"{count:g} rollouts per row"
                 )

@@ -94,6 +94,17 @@ def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
     assert again.fitted.fit.as_dict() == early.fitted.fit.as_dict()
 
 
+def test_a_fit_whose_steps_are_several_updates_says_how_many() -> None:
+    """Of one update a step there is nothing to say."""
+    rise = [0.8 - 0.6 * 0.95**t for t in range(60)]
+    for each, said in ((1, False), (4, True)):
+        steps = steps_table(
+            range(1, 61), {"reward": rise}, optimizer_updates=each * np.arange(1.0, 61)
+        )
+        fitted = fit_metric(RunRecord("made", steps), "reward")
+        assert (f"Updates are counted, {each} a step." in fitted.notes) is said
+
+
 def test_at_asks_for_steps_in_their_order(made_record: Make) -> None:
     fitted = fit_metric(made_record(), "reward", ahead=ForecastRequest([900, 310]))
     assert fitted.outlook is not None

@@ -69,7 +69,7 @@ def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float
     """What is said of one run."""
     row = {"verdict": "refused", "law": "", "found": math.nan, "low": math.nan, "high": math.nan}
     fitted = fit_metric(record, "reward")
-    row["law"] = "" if fitted.fit is None else fitted.fit.law
+    row["law"] = fitted.fit.law
     try:
         stability = measured_stability(
             record, fitted, StabilitySetting(momentum, adam=False, lag=lag)

@@ -28,7 +28,7 @@ from groupwise.files import table_rows
 from groupwise.forecasting.results import FitResult, Forecast, no_fit, nothing_foreseen
 from groupwise.intervals import Interval, finite_or_none, percent
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain, Said, frozen
+from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.record.run import Meaning, RunRecord, cut, steps_table
 from groupwise.wording import (
     alike,
@@ -231,6 +231,14 @@ class Fitted(Plain):
         if none := no_forecast(judged, sentence(self.problem)):
             return replace(outlook, rows=(), withheld=none, said=judged.fact * judged.alarm)
         return replace(outlook, said=f"{ahead(self, judged)}\n{gained(self)}".strip())
+
+    @property
+    def notes(self) -> Words:
+        """What to know of the fit: its noise, what its clock counts, and its own findings."""
+        noise = f"Sampling noise: {self.series.noise_source}."
+        each = self.clock.time(1) - self.clock.time(0)
+        several = f"Updates are counted, {number(each)} a step."
+        return (noise, *[several] * (abs(each - 1) > 1e-9), *self.fit.notes)
 
     @property
     def change_step(self) -> float:

@@ -634,6 +634,5 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
 
 def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
-    noise = f"Sampling noise: {fitted.series.noise_source}."
-    notes = (*record.notes, noise, *fitted.fit.notes)
+    notes = (*record.notes, *fitted.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

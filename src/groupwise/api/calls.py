@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from groupwise.api.run import run_of, write_page
 from groupwise.errors import InvalidArgumentError
@@ -16,12 +16,13 @@ from groupwise.record.run import RunRecord
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from groupwise.analysis.fitted import Outlook
     from groupwise.analysis.plan import RunPlan
     from groupwise.analysis.replay import RunReplay
     from groupwise.arrays import Ends
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.estimators.best_group_size import Budget
-    from groupwise.forecasting.results import FitResult
+    from groupwise.forecasting.results import FitResult, Forecast
 
     RunOrArrays = RunRecord | str | Path | Mapping[str, Any] | list[Any] | ArrayLike
 
@@ -84,6 +85,25 @@ def fit(
     )
 
 
+@overload  # the first that fits counts
+def forecast(  # type: ignore[overload-overlap]
+    run: ArrayLike,
+    value_T: ArrayLike,
+    at_S: ArrayLike,
+    *,
+    level: float = 0.9,
+    bounds: Ends | None = None,
+) -> Forecast: ...
+@overload
+def forecast(
+    run: RunOrArrays,
+    value_T: ArrayLike | None = None,
+    at_S: Sequence[float] | None = None,
+    *,
+    to: float | None = None,
+    metric: str = "reward",
+    level: float = 0.9,
+) -> Outlook: ...
 def forecast(
     run: RunOrArrays,
     value_T: ArrayLike | None = None,
@@ -93,7 +113,7 @@ def forecast(
     metric: str = "reward",
     level: float = 0.9,
     bounds: Ends | None = None,
-) -> Any:
+) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.
 
     Args:

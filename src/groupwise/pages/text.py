@@ -95,7 +95,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     if math.isfinite(fit.r_squared):
         lag1 = number(fit.noise.lag1, digits=2)
         out.line(f"{explained(fit)}; neighbouring residuals have a correlation of {lag1}.")
-    out.notes((f"Sampling noise: {fitted.series.noise_source}.", *fit.notes))
+    out.notes(fitted.notes)
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:

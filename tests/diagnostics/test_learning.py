@@ -40,6 +40,7 @@ NAMES = {
     "dead": "dead_group_share",
     "cut": "truncated_share",
     "spread": "reward_std_within_group",
+    "entropy": "entropy",
 }
 
 
@@ -150,7 +151,7 @@ def test_the_noise_of_a_level_remembers_and_rests_on_fewer_rows() -> None:
 
 def test_slow_noise_around_a_level_is_no_learning_and_a_true_gain_in_it_is() -> None:
     """First-order noise of memory .8 and 1 standard deviation, 150 rows, of fifty runs: at most
-    1 in 20; with a gain of 8 nearly all, whose last thirds rise by less than their errors in a few.
+    1 in 20; with a gain of 8 nearly all.
     """
     rng, runs = np.random.default_rng(7), 50
     rows = rng.standard_normal((runs, 350))
@@ -162,7 +163,7 @@ def test_slow_noise_around_a_level_is_no_learning_and_a_true_gain_in_it_is() -> 
         for given in (still, gains)
     ]
     assert sum(learning[0]) <= runs / 20
-    assert sum(learning[1]) >= 0.9 * runs
+    assert sum(learning[1]) >= 0.95 * runs
 
 
 @each_case(
@@ -641,7 +642,7 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
 @each_case(
     ("rows", "low", "learning", "headline"),
     [
-        (120, 2, Learning.ROSE, "reward 0.33 → 0.56 in 119 steps; no clear gain since step 81"),
+        (120, 2, Learning.LEARNING, "reward 0.33 → 0.56 in 119 steps, still learning"),
         (120, 3, Learning.FALLING, "reward 0.68 → 0.30, lower since step 118"),
         (250, 3, Learning.FALLING, "reward 0.66 → 0.30, lower since step 248"),
         (250, 6, Learning.FALLING, "reward 0.67 → 0.30, collapsed at step 245"),
@@ -722,7 +723,8 @@ def test_a_top_that_several_batches_reached_is_not_half_of_it() -> None:
     ("by", "learning", "said"),
     [
         (0.03, Learning.ROSE, "reward 0.31 → 0.38 in 29 steps; no clear gain since step 16"),
-        (0.05, Learning.FLAT, "(gain −0.0085 to 0.13)"),
+        (0.05, Learning.UNKNOWN, "30 rows cannot separate learning from noise"),
+        (0.08, Learning.FLAT, "(gain −0.061 to 0.16)"),
     ],
 )
 def test_rows_that_hide_a_gain_say_how_much_of_one_they_allow(
@@ -745,3 +747,51 @@ def test_what_the_reward_does_is_told_beside_truncation(rise: float, said: str) 
     answer = judged(evidence(reward=reward, cut=noisy(np.full(100, 0.9))))
     message = "90 % of all completions are truncated, 90 % in the first 3 rows"
     assert answer.headline == f"{message}; {said}"
+
+
+@each_case(
+    ("gain", "by", "seed", "state", "said"),
+    [
+        (0.03, 0.025, 4, State.WARNING, "little learnt in 43 steps"),  # certain, and of no use
+        (0.12, 0.13, 0, State.CANNOT_TELL, "44 rows cannot separate learning from noise"),
+        (0.0, 0.13, 1, State.WARNING, "nothing learnt in 43 steps"),
+        (0.0, 0.13, 0, State.WARNING, "no clear gain in 43 steps"),  # as much is often noise
+    ],
+)
+def test_what_the_rows_do_not_decide_is_no_warning(
+    gain: float, by: float, seed: int, state: State, said: str
+) -> None:
+    reward = noisy(0.5 + gain * np.arange(44) / 44, by, seed)
+    answer = judged(evidence(reward=reward, least=np.zeros(44), most=np.ones(44)))
+    assert answer.state is state
+    assert said in answer.headline
+
+
+@each_case(
+    ("entropy", "state"),
+    [(1.0, State.OK), (1.7, State.OK), (2.5, State.WARNING)],
+)
+def test_a_reward_that_goes_on_and_fell_is_not_said_to_learn(entropy: float, state: State) -> None:
+    """It ends above its first rows and below its best ones; a warning wants another signal."""
+    level = np.interp(np.arange(200), [0, 160, 170, 199], [0.3, 0.6, 0.6, 0.5])
+    reward = noisy(level, 0.04)
+    other = noisy(1.0 + (entropy - 1) * (np.arange(200) >= 170), 0.02)
+    going = judged(evidence(reward=reward, entropy=other, ended=False))
+    assert going.state is state
+    assert "still learning" not in going.headline
+
+
+@each_case(("rows",), [(150,), (170,)])
+def test_a_reward_that_rises_to_the_end_is_still_learning(rows: int) -> None:
+    level = np.interp(np.arange(rows), [0, 160], [0.3, 0.6])
+    going = judged(evidence(reward=noisy(level, 0.04), ended=False))
+    assert going.headline.endswith("still learning")
+
+
+@each_case(("late", "goes_on"), [(0.12, True), (0.0, False)])
+def test_a_trend_of_the_second_half_is_a_gain(late: float, goes_on: bool) -> None:
+    """Slow waves hide it from the ends of the half."""
+    half = np.interp(np.arange(200), [0, 60, 100, 199], [0.3, 0.5, 0.5, 0.5 + late])
+    waves = 0.04 * np.sin(np.arange(200) / 200 * 14 * np.pi)
+    answer = judged(evidence(reward=noisy(half + waves, 0.03)))
+    assert answer.headline.endswith("still learning") is goes_on

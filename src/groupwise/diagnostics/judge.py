@@ -95,8 +95,8 @@ _CELLS = 40  # of the curve of the reward
 _SLOW = 0.25
 # Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
 _WANDERS, _LATE = 3.0, 40
-# A gain that the noise may hide is much: of the range, else of the level at first.
-_MUCH, _OF_RANGE = 0.5, 0.1
+# The part of its range below the top in which a reward is at its maximum.
+_OF_RANGE = 0.1
 _DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.
 _STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN, Fact.ONE_ANSWER}
@@ -380,10 +380,10 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    bounds = evidence.reward and evidence.reward.bounds
-    much = _OF_RANGE * np.ptp(bounds) if bounds else _MUCH * abs(progress.before)
+    assert evidence.reward
+    much = learning.useful_gain(evidence.reward, progress.before)
     unclear = gain.high > much or gain.value + gain.low > 0
-    learnt = "no clear gain" if unclear else "nothing learnt"
+    learnt = "little learnt" if gain.low > 0 else "no clear gain" if unclear else "nothing learnt"
     interval = f"gain {short(gain.low)} to {short(gain.high)}"
     return f"{learnt} in {progress.steps:,} steps: {moved} ({interval})"
 

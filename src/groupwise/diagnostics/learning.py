@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import Ends, mean_of, median, moving_mean, row_after, rows_before
+from groupwise.arrays import Ends, Float, mean_of, median, moving_mean, row_after, rows_before
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
@@ -31,6 +31,7 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
+    Sign,
     Status,
     by_sign,
     no_sign,
@@ -66,6 +67,8 @@ _PART = 0.5
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
 # standard errors by which it fell back from the best of its stretches, 4 % and 0.5 % by chance.
 _WASTED, _FELL, _FELL_SURELY = 0.85, 2.6, 3.4
+# The ratios by which these signals leave the band of a healthy run.
+_BANDS = {"kl": 10.0, "entropy": 2.0, "completion_length": 2.0}
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
@@ -137,14 +140,17 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
     just, lost = late_drop(level, reward_floor(evidence)), loss_of(evidence)
-    drop = just[0] if just else lost.begin if lost and not evidence.ended else None
+    drop, falls = just[0] if just else None, evidence.ended
     if standing is Learning.FALLING:
         drop = level.at(since or 0)
-    if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
+    elif drop is None and not falls:
+        fell = _fell_back(evidence, level, 0) or (lost and (lost.begin, False))
+        drop, falls = fell or (None, False)
+    if drop is not None and (falls or standing.gained or standing is Learning.AT_TOP):
         return _between(
             level,
             (rows_before(drop, few), slice(drop, None)),
-            Learning.FALLING if evidence.ended else Learning.LEARNING,
+            Learning.FALLING if falls else Learning.LEARNING,
             gain,
             level.step_at(drop),
         )
@@ -155,7 +161,8 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     before, after = (level.level(part) for part in ends)
-    if (standing is Learning.FLAT and since is None) or (standing.gained and after <= before):
+    flat = standing in (Learning.FLAT, Learning.UNKNOWN) and since is None
+    if flat or (standing.gained and after <= before):
         ends = early, late
     return _or_held_out(evidence, level, _between(level, ends, standing, gain, since))
 
@@ -250,7 +257,15 @@ def _course(
         stands = n >= ENOUGH_ENDED and gain.high < left
     else:  # noise may yet hide a gain: for long only what has not even begun to rise stands
         stands = (n >= ENOUGH and gain.value < 0 and not _begun(level)) or n >= 3 * ENOUGH
+    # A gain that noise makes in less than one of ten, and that may be of use, is not denied.
+    useful = gain.high > useful_gain(level, level.level_until(max(n // 4, 2)))
+    stands = stands and not (useful and gain.value + 2 * gain.low > 0)
     return (Learning.FLAT if stands else Learning.UNKNOWN), None
+
+
+def useful_gain(level: NoisyMetric, before: float) -> float:
+    """Return the least gain that is of use: a tenth of the range, else half of a level before."""
+    return _TENTH * float(np.ptp(level.bounds)) if level.bounds else _PART * abs(before)
 
 
 def _gain(level: NoisyMetric, early: slice, late: slice) -> tuple[Interval, bool]:
@@ -270,7 +285,7 @@ def _gain(level: NoisyMetric, early: slice, late: slice) -> tuple[Interval, bool
     half = quantile * error
     rises = (
         change.value > surely * error
-        or _trend(level, noise) > surely
+        or _trend(level.value_T, noise) > surely
         or level.score(early, late) > _SURELY
     )
     widest = float(np.ptp(level.bounds)) if level.bounds else math.inf
@@ -288,13 +303,13 @@ def _noise_of(level: NoisyMetric) -> tuple[float, float]:
     return max(noise, (max(level.scatter, 1e-12), n - 3.0))
 
 
-def _trend(level: NoisyMetric, noise: float) -> float:
+def _trend(value_T: Float, noise: float) -> float:
     """The trend of a reward in the square root of time, in which early rows change fastest, over
     its standard error.
     """
-    time = np.sqrt(np.arange(len(level)))
+    time = np.sqrt(np.arange(len(value_T)))
     time -= time.mean()
-    return float(time @ level.value_T) / math.sqrt(time @ time) / noise
+    return float(time @ value_T) / math.sqrt(time @ time) / noise
 
 
 def _begun(level: NoisyMetric) -> bool:
@@ -338,32 +353,50 @@ def _since_its_gain(
         (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
     )
     if not still or since is None:
-        # A last third whose rise is below its error is no learning that goes on.
-        last = thirds_since(level, 0)[1]
-        for row, fewest, below in ((half, 0, _GAIN), (last.start, ENOUGH, 1.0)):
-            if evidence.ended and n >= fewest and stood(row, below, math.inf):
-                return Learning.ROSE, level.step_at(row)
+        gains = _trend(level.value_T[half:], _noise_of(level)[0]) > _GAIN
+        if evidence.ended and not gains and stood(half, _GAIN, math.inf):
+            return Learning.ROSE, level.step_at(half)
+        # A last third may rise by less than its error and by a tenth of the whole gain at most.
+        last = thirds_since(level, 0)[1].start
+        if evidence.ended and n >= ENOUGH and stood(last, 1, _TENTH):
+            return Learning.ROSE, level.step_at(last)
         return Learning.LEARNING, None
     row = _arrived(level, since)
     fell = _fell_back(evidence, level, row)
-    if fell is not None:
-        return Learning.FALLING, fell
+    if fell and fell[1]:
+        return Learning.FALLING, level.step_at(fell[0])
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
     if n - begun >= _WASTED * n and stood(begun, _GAIN):
         return Learning.FLAT, level.step_at(begun)
     return Learning.ARRIVED, level.step_at(row)
 
 
-def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> int | None:
-    """The step from which the last rows are below the best ones since a row: beyond doubt, or
-    clearly and with another sign in between.
+def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> tuple[int, bool] | None:
+    """The row from which the last rows are clearly below the best ones since a row, and whether
+    that is beyond doubt or has another sign: of a run that goes on, which may dip, whether both.
     """
-    few = max(_ROWS_OF_A_STEP, len(level) // 10)
-    means = moving_mean(level.value_T[row:], few)
-    far, error = float(means.max() - means[-1]), level.deviation * math.sqrt(2 / few)
-    step = level.step_at(row + few // 2 + row_after(means > means[-1] + far / 2))
-    signs = far > _FELL * error and signs_about(evidence, step)
-    return step if signs or far > _FELL_SURELY * error else None
+    few, value_T, ended = max(_ROWS_OF_A_STEP, len(level) // 10), level.value_T, evidence.ended
+    means = moving_mean(value_T[row:], few)
+    until = row + int(means.argmax()) + few  # a fall is no noise of the rows before it
+    time = np.sqrt(np.arange(until))
+    noise = level.deviation if ended else slow_noise(value_T[:until], time, 2)[0]
+    far, error = float(means.max() - means[-1]), noise * math.sqrt(2 / few)
+    little = 0.0 if ended else _TENTH * (means.max() - reward_floor(evidence))
+    if not far > max(_FELL * error, little):
+        return None
+    begin = row + few // 2 + row_after(means > means[-1] + far / 2)
+    signs, surely = signs_about(evidence, level.step_at(begin)), far > _FELL_SURELY * error
+    if ended:
+        return begin, bool(signs) or surely
+    return begin, surely and any(map(_out_of_band, signs))
+
+
+def _out_of_band(sign: Sign) -> bool:
+    """Whether a signal moved farther than those of healthy runs do."""
+    times, before, after = _BANDS.get(sign.signal, math.inf), sign.before, sign.after
+    if not before or not after:
+        return False
+    return not 1 / times < after / before < times
 
 
 def _arrived(level: NoisyMetric, row: int) -> int:

@@ -608,7 +608,7 @@ def with_table(path: Path, name: str, table: str) -> str:
 
 def _done(line: str) -> str:
     """What to do about a cause, of no run in particular."""
-    return line.format(back="restart from step N", onset=" of step N")
+    return line.format(back="restart from step N", onset=" of step N", reward="reward", weight="")
 
 
 def with_causes(path: Path) -> str:

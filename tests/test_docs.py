@@ -177,7 +177,11 @@ def test_every_cause_says_what_it_must_show_and_has_one_page_with_what_to_do() -
     for row in CAUSES.values():
         cause = re.escape(row.label.format(column="a column"))
         figures = re.findall(rf"^- \*{cause}\*: (.*)$", playbook[row.page], re.MULTILINE)
-        assert figures == [row.do.format(back="restart from step N", onset=" of step N")], cause
+        assert figures == [
+            row.do.format(
+                back="restart from step N", onset=" of step N", reward="reward", weight=""
+            )
+        ], cause
 
 
 @each_case("page", sorted((DOCS / "playbook").glob("*.md")))

@@ -76,7 +76,7 @@ def test_an_environment_that_falls_is_said_first(trainer: str, tmp_path: Path) -
     assert abs(each.worst[0].after) < 0.03
     assert abs((each.worst[0].step or 0) - 90) < 12
     assert judgement.headline.startswith("environment games 0.5")
-    assert judgement.headline.endswith("2 of the 2 others rise.")
+    assert judgement.headline.endswith("of 2 others, 2 rose.")
     assert judgement.cause.keys == ("environment",)
     shown = judgement.as_dict()["environments"]["worst"]
     assert [environment["course"] for environment in shown] == ["fell", "rose", "rose"]
@@ -169,7 +169,7 @@ def test_the_only_agent_of_an_environment_is_no_seat_beside_it(tmp_path: Path) -
     path.write_text("\n".join(map(json.dumps, rows)))
     judgement = judge(run_record(path), ended=True)
     assert environments(judgement).count == 3
-    assert judgement.headline.endswith("2 of the 2 others rise.")
+    assert judgement.headline.endswith("of 2 others, 2 rose.")
 
 
 def test_many_environments_stay_few_lines_and_rare_rows_are_no_fall(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_many_environments_stay_few_lines_and_rare_rows_are_no_fall(tmp_path: Pa
     assert (each.count, each.fell, len(each.worst)) == (300, 0, 20)
     one_lost = judged(rare | falling(rng), "prime-rl", tmp_path)
     assert environments(one_lost).worst[0].name == "games"
-    assert "of the 302 others rise" in one_lost.headline
+    assert "of 302 others, " in one_lost.headline
 
 
 def test_an_environment_that_is_seldom_sampled_has_few_rows(tmp_path: Path) -> None:

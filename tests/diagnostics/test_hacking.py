@@ -248,9 +248,12 @@ def test_what_gained_first_and_lost_more_than_half_of_it_by_and_by_is_overfittin
         0.005, seed=1
     )
     finding = finding_of(reward=UP + noise(), held_out=held)
-    assert (finding.status, finding.step) == (Status.WARNING, 42)
+    assert (finding.status, finding.step) == (Status.WARNING, 43)  # where it was best
     assert finding.facts == (Fact.LEARNT_BY_HEART,)
-    assert [sign.words for sign in finding.signs] == ["reward 0.40 → 0.78", "held-out 0.49 → 0.20"]
+    assert [sign.words for sign in finding.signs] == [
+        "reward 0.46 → 0.78",
+        "held-out 0.26 → 0.48 → 0.24 (best at step 43)",
+    ]
     once = finding_of(reward=UP + noise(), held_out=held, passes=np.linspace(0.01, 0.9, N))
     assert once.facts == (Fact.HELD_OUT_FALLS_AS_TRAINING_RISES,)
 
@@ -750,9 +753,10 @@ def test_a_function_that_falls_while_the_total_rises() -> None:
     )
     assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
-        51,
+        5,  # where it began to fall, not where it is halfway down
         (Fact.COLUMNS_PART,),
     )
+    assert finding.column == "judge"
     says("diagnostics/hacking/1", finding.message)
     level = finding_of(
         **{
@@ -781,10 +785,77 @@ def test_twelve_rows_show_that_one_function_earns_all(rows: int, shown: bool) ->
     )
     evidence_of_log = Evidence(RunRecord("run", table))
     assert evidence_of_log.reward is not None
-    assert (
-        _one_earns_all(evidence_of_log, evidence_of_log.functions, weights_of(evidence_of_log))
-        is not None
-    ) is shown
+    assert (_one_earns_all(evidence_of_log) is not None) is shown
+
+
+@each_case(
+    ("accuracy", "length", "status"),
+    [
+        (0.45 + noise(0.03, seed=1), 1 + 3 * ROW / N, Status.WARNING),
+        (0.45 + noise(0.03, seed=1), 1 + 0.4 * ROW / N, Status.NOT_LOGGED),  # no other answers
+        (0.45 + 0.08 * ROW / N + noise(0.03, seed=1), 1 + 3 * ROW / N, Status.NOT_LOGGED),  # gains
+        (0.95 + noise(0.01, seed=1), 1 + 3 * ROW / N, Status.NOT_LOGGED),  # no room
+    ],
+)
+def test_another_function_that_is_paid_while_the_task_stands_and_answers_grow_is_a_hack(
+    accuracy: NDArray[np.float64], length: NDArray[np.float64], status: Status
+) -> None:
+    columns = {"rewards/rm/mean": 3 * UP + noise(), "rewards/accuracy/mean": accuracy}
+    given = evidence(reward=sum(columns.values()), length=200 * length, **columns)
+    finding = reward_hacking(given)
+    assert finding.status is status
+    if status is Status.WARNING:
+        assert finding.column == "rm"
+        says("diagnostics/hacking/4", finding.message)
+        assert "highest rm; close the loophole or lower its weight; " in judged(given).do
+
+
+def test_a_held_out_accuracy_is_held_against_the_training_column_of_its_name() -> None:
+    """Format is learnt and accuracy stands on both prompts: no loophole. One that training alone
+    gains is.
+    """
+
+    def looked_at(accuracy: NDArray[np.float64]) -> Finding:
+        held, form = 0.3 + noise(seed=2), 0.1 + 0.8 * np.minimum(ROW / 20, 1) + noise(seed=3)
+        columns = {"rewards/accuracy/mean": accuracy, "rewards/format/mean": form}
+        given = {"reward": accuracy + form, "eval_rewards/accuracy/mean": held, **columns}
+        meant = (
+            Meaning("reward", "reward", "test"),
+            Meaning("eval_rewards/accuracy/mean", "eval/reward/accuracy", "test"),
+        )
+        return reward_hacking(
+            Evidence(RunRecord("run", steps_table(range(1, N + 1), given), meanings=meant))
+        )
+
+    assert looked_at(0.3 + noise(seed=1)).status is Status.NONE
+    hack = looked_at(UP + noise(seed=1))
+    assert hack.status is Status.CRITICAL
+    assert hack.signs[0].words == "accuracy 0.21 → 0.75"
+
+
+@each_case(
+    ("train", "length", "status"),
+    [
+        (5 * UP, 1 + 3 * ROW / N, Status.WARNING),
+        (5 * UP, 1 + 0.2 * ROW / N, Status.INFO),  # answers are as before
+        (1.3 * UP, 1 + 3 * ROW / N, Status.INFO),  # what a few functions give
+    ],
+)
+def test_a_reward_beyond_a_share_that_rises_as_answers_grow_is_not_overfitting_alone(
+    train: NDArray[np.float64], length: NDArray[np.float64], status: Status
+) -> None:
+    held = np.minimum(0.42 + 0.09 * ROW / 45, 0.51) + noise(0.008, seed=1)
+    held[(ROW % 4 > 0) | (ROW == 0)] = np.nan
+    given = evidence(reward=train + noise(), held_out=held, length=250 * length)
+    assert reward_hacking(given).status is status
+    if status is Status.WARNING:
+        assert judged(given).cause.names == ("reward hacking", "overfitting")
+
+
+def test_five_held_out_rewards_whose_noise_leaves_a_quarter_open_tell_nothing() -> None:
+    held = np.full(N, np.nan)
+    held[[9, 29, 49, 69, 89]] = [0.5, 0.56, 0.54, 0.5, 0.5]
+    assert finding_of(reward=0.5 * UP + noise(0.02), held_out=held).status is Status.NONE
 
 
 @pytest.mark.parametrize("missing", [0.1, 0.5])

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.judgement import Fact, Status
@@ -95,10 +96,6 @@ def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
         ).status
         is Status.NONE
     )
-    assert (
-        reward_functions(log(format=learnt(6), accuracy=0.06 + 0.25 * noise(7))).status
-        is Status.NONE
-    )
     says(
         "diagnostics/reward_functions/3",
         reward_functions(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message,
@@ -147,7 +144,26 @@ def test_a_function_at_the_edge() -> None:
     assert (
         reward_functions(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING
     )  # its own top is 3
-    assert reward_functions(log(format=learnt(8), accuracy=np.full(N, 0.06))).status is Status.NONE
+
+
+@each_case(
+    ("form", "accuracy", "status"),
+    [
+        (learnt(8), 0.16 + noise(7), Status.WARNING),
+        (learnt(8), 0.16 + 0.1 * np.arange(N) / N + noise(7), Status.NONE),  # it gains
+        (learnt(8), 0.16 + 4 * noise(7), Status.NONE),  # it may gain
+        (learnt(8), 0.93 + 0.2 * noise(7), Status.NONE),  # it has no room
+        (0.97 + 0.2 * noise(8), 0.16 + noise(7), Status.NONE),  # form was there from the start
+        (learnt(8)[:60], 0.16 + noise(7)[:60], Status.INFO),  # it may come yet
+    ],
+)
+def test_form_that_is_learnt_while_the_task_stands_earns_alone(
+    form: np.ndarray, accuracy: np.ndarray, status: Status
+) -> None:
+    finding = reward_functions(log(format=form, accuracy=accuracy))
+    assert finding.status is status
+    if status is Status.WARNING:
+        says("diagnostics/reward_functions/5", finding.message)
 
 
 def test_functions_that_pull_against_each_other() -> None:

@@ -1001,6 +1001,7 @@ def advised(
     step: int | None = None,
     onset: int | None = None,
     needless: Iterable[str] = (),
+    column: str = "",
 ) -> Advice:
     """Return advice by a line whose clauses have these actions in their order; those that are left
     over are looks.
@@ -1009,9 +1010,10 @@ def advised(
     if step == 0:
         back, entry = "start the run again", "anew"
     when = "" if onset is None else f" of step {onset:,}"
+    words = {"reward": column or "reward", "weight": " or lower its weight" * bool(column)}
     dropped = {*needless, *[RESTART] * (step is None)}
     clauses = tuple(
-        (clause.format(back=back, onset=when), entry if kind == RESTART else kind)
+        (clause.format(back=back, onset=when, **words), entry if kind == RESTART else kind)
         for clause, kind in zip(line.split("; "), chain(entries, repeat("look")), strict=False)
         if clause and kind not in dropped
     )
@@ -1033,7 +1035,8 @@ def advice_for(
     elif finding:
         keys = *(fact.name for fact in finding.facts), finding.check
         line, entries = next(filter(None, map(ADVICE.get, keys)), (line, entries))
-    advice = advised(line, entries, step=step, onset=onset, needless=needless)
+    column = finding.column if finding else ""
+    advice = advised(line, entries, step=step, onset=onset, needless=needless, column=column)
     if cause.certainty is not Certainty.CANNOT_TELL:
         return advice
     log = f"log {cause.log[0]}; " if cause.log else ""

@@ -22,8 +22,10 @@ from groupwise.diagnostics.falls import (
     HELD_OUT,
     LevelChange,
     column_change,
+    end_levels,
     level_changes,
     sixths,
+    span_of_fall,
 )
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -54,6 +56,7 @@ from groupwise.diagnostics.verifier import (
     WANTED,
     beside_selection,
     earns_nothing,
+    gained_nothing,
     of_task,
     together,
     weights_of,
@@ -89,6 +92,8 @@ _LITTLE = 0.02
 _FEWEST_IN_COMMON = 12
 # Share of the gain below which a function has earned nothing of it.
 NOTHING = 0.1
+# Times the first length, and the KL to the reference, from which answers are of another kind.
+_LONGER, _FAR = 1.5, 0.1
 
 
 def reward_hacking(evidence: Evidence) -> Finding:
@@ -98,17 +103,17 @@ def reward_hacking(evidence: Evidence) -> Finding:
     stopped = finite(evidence)
     if stopped.step and stopped.status is Status.CRITICAL:
         evidence = replace(evidence, record=cut(evidence.record, stopped.step - 1))
-    reward, functions = together(evidence)
+    reward = together(evidence)[0]
     if reward is None:
         return not_logged(evidence.no_reward, LOG_REWARD)
-    weights, pairs = weights_of(evidence), pairs_of(evidence)
+    pairs = pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
     findings = [_of_pair(judged_pair, evidence, held) for judged_pair in pairs]
     if all(finding is None or finding.status is Status.INFO for finding in findings):
         findings = [
-            _one_earns_all(evidence, functions, weights),
-            _parted(evidence, functions, pair),
+            _one_earns_all(evidence),
+            _parted(evidence, pair),
             *findings,
         ]
     worst = min(
@@ -152,9 +157,20 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
         finding = _left_behind(pair, held_out) or finding
     elif finding and finding.status is not Status.INFO and not pair.same:
         finding = _of_other_prompts(pair, evidence, finding)
+    elif finding and _beyond_the_task(pair, evidence):
+        since = _finding(pair, finding.value, Status.WARNING, f" since step {finding.step:,}")
+        finding = replace(since, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     warns = finding and finding.status is Status.WARNING
     fresh = finding and warns and _too_fresh(pair, evidence, finding)
     return None if fresh or _fell_with_training(pair, evidence) else finding
+
+
+def _beyond_the_task(pair: Pair, evidence: Evidence) -> bool:
+    """Whether answers stray as training gains more than a share can, since the held-out share was
+    best: what is learnt by heart needs neither.
+    """
+    gain, _ = pair.gain_of_training(_best_of(pair), pair.ends[1])
+    return pair.scale != 1.0 and gain > pair.scale and _strays(evidence)
 
 
 def _of_other_prompts(pair: Pair, evidence: Evidence, finding: Finding) -> Finding:
@@ -277,29 +293,29 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
         if enough and pair.gain_of_training(*pair.ends)[0] > 0
         else None
     )
-    finding = _throughout(pair, rose, TRANSFER)
-    if finding and (finding.status is Status.INFO or not _shared_first(pair)):
+    finding, turned = _throughout(pair, rose, TRANSFER), _turned(pair)
+    if finding and (finding.status is Status.INFO or not turned):
         return finding
-    since = _since_its_best(pair, evidence) if finding is None else _fell(pair, evidence)
-    if since is None and finding is None and evidence.ended:
+    since = _since_its_best(pair, evidence)
+    if since is None and finding is None and evidence.ended and len(pair.step_M) >= _FEWEST_GOING:
         finding = _throughout(pair, rose, _HALF)
-    if since or not finding or finding.status is Status.INFO:
+    if not finding or finding.status is Status.INFO or (since and since.status is not Status.INFO):
         return since
-    # Of what shares a little, or went with a gain at first and was lost as training stood, a
-    # loophole is one cause of two.
-    gained = _shared_first(pair) or (rose is not None and rose.value > 0)
+    # Of what shares a little, or gained at first and was lost, a loophole is one cause of two.
+    gained = turned or (rose is not None and rose.value > 0)
     facts = (Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else finding.facts
     return replace(finding, status=Status.WARNING, facts=facts)
 
 
-def _shared_first(pair: Pair) -> bool:
-    """Whether the held-out reward rose with training to its best, since when training has stood."""
-    best = _best_of(pair)
-    before, after = ((pair.ends[0], best), (best, pair.ends[1]))
-    coupling, (held, error) = coupling_of(pair, *before), pair.gain_held_out(*before)
-    shared = coupling is not None and coupling.value > _HALF and held > _GAINED * error
-    gain, noise = pair.gain_of_training(*after)
-    return shared and not pair.same and gain < _GAINED * noise
+def _turned(pair: Pair) -> bool:
+    """Whether the held-out reward gained to its best and lost since, both beyond doubt: of what it
+    did the mean over the whole log tells nothing.
+    """
+    best, limit = _best_of(pair), _limit(pair)
+    (gained, error), (lost, noise) = (
+        pair.gain_held_out(*ends) for ends in ((pair.ends[0], best), (best, pair.ends[1]))
+    )
+    return not pair.same and gained > limit * error and lost < -limit * noise
 
 
 def _throughout(pair: Pair, whole: Interval | None, least: float) -> Finding | None:
@@ -543,25 +559,34 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
 
 def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str = "") -> Finding:
     """Put the finding into words; its onset is where training began to gain on the held-out
-    reward.
+    reward, or where that was best.
     """
-    parting, few = parting_of(pair), few_of(pair)
-    since, row = parting.apart, int(np.searchsorted(pair.step_M, parting.apart))
+    parting, few, turned = parting_of(pair), few_of(pair), _turned(pair)
+    since, step = parting.apart, parting.step
+    when = f" ({parting.first:,} to {parting.last:,})"
+    row = int(np.searchsorted(pair.step_M, since))
     before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
     name = pair.name.removesuffix(" reward")
+    if turned:
+        before = _best_of(pair)
+        best = int(pair.step_M[(before.start + before.stop) // 2])
+        since, step, when = max(since, best), max(step, best), ""
     first = mean_of(pair.train_M[before]) / pair.scale
-    held_out = pair.fall or _held_out_change(pair, since, before, late)
+    held_out = (not turned and pair.fall) or _held_out_change(pair, since, before, late)
+    of_held_out = _sign("held_out", name, since, held_out)
+    if turned:
+        course = arrow(mean_of(pair.held_M[pair.ends[0]]), *held_out.ends)
+        of_held_out = replace(of_held_out, words=f"{name} {course} (best at step {best:,})")
     signs = (
-        _sign("reward", "reward", since, replace(pair.total or held_out, before=first)),
-        _sign("held_out", name, since, held_out),
+        _sign("reward", pair.trained, since, replace(pair.total or held_out, before=first)),
+        of_held_out,
     )
     shared = ""
     if coupling:
         shared = f"; {pair.grader} gained {ranged(coupling)} times as much as training"
         shared += f"{where}{IN_SHARES * pair.percent}"
-    began = f"Since step {parting.step:,} ({parting.first:,} to {parting.last:,})"
-    message = f"{began} {signs[0].words} while {signs[1].words}{shared}."
-    return Finding(status, message, parting.step, coupling, TRANSFER, signs=signs)
+    message = f"Since step {step:,}{when} {signs[0].words} while {signs[1].words}{shared}."
+    return Finding(status, message, step, coupling, TRANSFER, signs=signs)
 
 
 def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
@@ -585,16 +610,14 @@ def _follows(pair: Pair | None) -> bool:
     return coupling is not None and coupling.low > TRANSFER
 
 
-def _parted(
-    evidence: Evidence, functions: Mapping[str, NoisyMetric], pair: Pair | None
-) -> Finding | None:
+def _parted(evidence: Evidence, pair: Pair | None) -> Finding | None:
     """Report a column that falls as what is trained on rises, or one of the task that stays at
     nothing.
     """
     from scipy.special import ndtri
 
-    reward, paid = together(evidence)[0], evidence.quantity("reward_after_kl")
-    weights = weights_of(evidence)
+    (reward, functions), weights = together(evidence), weights_of(evidence)
+    paid = evidence.quantity("reward_after_kl")
     assert reward is not None
     task = {name: signal for name, signal in functions.items() if of_task(name)}
     task |= {score.column: score for _, score in evidence.named("task_score")}
@@ -627,13 +650,8 @@ def _parted(
         if name not in absent and not falls:
             continue
         names = ("reward" if total is reward else total.column, name)
-        changes = tuple(
-            progress_of(evidence).change
-            if column is reward
-            else column_change(evidence, key, column)
-            for key, column in zip(names, (total, other), strict=True)
-        )
-        finding = _apart(*rows, names, changes, nothing=name in absent)
+        finding = _apart(evidence, rows, names, nothing=name in absent)
+        finding = replace(finding, column=_gains_most(functions, weights))
         if name in absent and not evidence.ended:  # form is learnt first
             finding = replace(finding, status=Status.INFO)
         if own or not shapes:
@@ -672,60 +690,79 @@ def _fell_clearly(signal: NoisyMetric, limit: float, least: float | None) -> boo
 
 
 def _apart(
-    total: NoisyMetric,
-    other: NoisyMetric,
+    evidence: Evidence,
+    rows: tuple[NoisyMetric, NoisyMetric],
     names: tuple[str, str],
-    changes: tuple[LevelChange, ...],
     *,
     nothing: bool,
 ) -> Finding:
     """Report what is trained on beside a column that falls, or that stays at nothing, with the
     levels of both.
     """
-    fell = other.step_at(int(np.argmax(np.cumsum(other.value_T - other.value_T.mean()))))
+    total, other = rows
+    row = int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))
+    fell = other.step_at(span_of_fall(other, row)[0])
     step = parting_of(_of_signals(total, other, names[1])).apart if nothing else fell
-    signs = tuple(
-        _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
-        for signal, change in zip((names[0], f"reward/{names[1]}"), changes, strict=True)
-    )
+    signs = []
+    for signal, column in zip((names[0], f"reward/{names[1]}"), rows, strict=True):
+        name = signal.removeprefix("reward/")
+        is_total = evidence.reward is not None and column.column == evidence.reward.column
+        whole = progress_of(evidence).change if is_total else column_change(evidence, name, column)
+        signs.append(_sign(signal, clean(name, longest=40), step, whole))
     why = "one gains while the other loses"
     if nothing:
-        wanted = WANTED.search(names[1])
-        why = "the function for the task earns nothing" if wanted else "that function earns nothing"
+        of_what = "the function for the task" if WANTED.search(names[1]) else "that function"
+        why = f"{of_what} {'earns' if other.late < _LITTLE else 'gains'} nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     change, facts = other.change(*sixths(other)), (Fact.COLUMNS_PART,)
-    return Finding(Status.WARNING, message, step, change, 0.0, signs=signs, facts=facts)
+    return Finding(Status.WARNING, message, step, change, 0.0, signs=tuple(signs), facts=facts)
 
 
-def _one_earns_all(
-    evidence: Evidence, functions: Mapping[str, NoisyMetric], weights: Mapping[str, float]
-) -> Finding | None:
+def _one_earns_all(evidence: Evidence) -> Finding | None:
     """Report a reward function that earns more and more while another with weight stays at
-    nothing, however its noise moves the total.
+    nothing, however its noise moves the total; or where answers stray while that of the task
+    gains nothing.
     """
-    reward = together(evidence)[0]
+    (reward, functions), weights = together(evidence), weights_of(evidence)
     assert reward is not None
     early, late = sixths(reward)
     counted = {name: functions[name] for name in _paid(weights)}
     if len(reward) < _FEWEST_IN_COMMON or len(counted) < 2:
         return None
     # What is at nothing earns nothing, however large its weight makes its noise.
-    earning = [name for name, function in counted.items() if function.level(late) >= _LITTLE]
-    best = max(
-        earning or counted, key=lambda name: weights[name] * counted[name].change(early, late).value
-    )
-    gain = counted[best].change(early, late).value
+    earning = {name: each for name, each in counted.items() if each.level(late) >= _LITTLE}
+    best = _gains_most(earning or counted, weights)
+    gain, strays = counted[best].change(early, late).value, _strays(evidence)
     if gain < _LITTLE or counted[best].score(early, late) < 4 or FORM.search(best):
         return None
     for name, function in counted.items():
         change, never_less = function.change(early, late), function.low >= 0
-        if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
-            task = WANTED.search(name) and not any(map(of_task, earning))
-            changes = tuple(column_change(evidence, each, counted[each]) for each in (best, name))
-            names = f"reward/{best}", name
-            finding = _apart(counted[best], function, names, changes, nothing=True)
+        gains = name in earning and not (
+            strays and of_task(name) and gained_nothing(function, gain)
+        )
+        if name != best and not gains and never_less and change.high <= NOTHING * gain:
+            task = WANTED.search(name) and (name in earning or not any(map(of_task, earning)))
+            rows, names = (counted[best], function), (f"reward/{best}", name)
+            finding = replace(_apart(evidence, rows, names, nothing=True), column=best)
             return finding if task else replace(finding, status=Status.INFO, facts=())
     return None
+
+
+def _gains_most(functions: Mapping[str, NoisyMetric], weights: Mapping[str, float]) -> str:
+    """The function by which the total gained most."""
+
+    def gain(name: str) -> float:
+        signal = functions[name]
+        return weights.get(name, 1.0) * signal.change(*sixths(signal)).value
+
+    return max(functions, key=gain, default="")
+
+
+def _strays(evidence: Evidence) -> bool:
+    """Whether answers have become another kind: half as long again, or far from the reference."""
+    length, kl = map(evidence.quantity, ("completion_length", "kl"))
+    first, last = end_levels(length) if length else (0.0, 0.0)
+    return last > _LONGER * first or (kl is not None and kl.late > _FAR)
 
 
 NAME = "reward_hacking"
@@ -762,6 +799,7 @@ class Pair:
     # whether one that stays behind tells as much as one that falls: it may say what is wanted
     judges: bool = True
     total: LevelChange | None = None  # of the training reward at all steps
+    trained: str = "reward"  # what is set beside it: the reward, or the function that it is of
     fall: LevelChange | None = None  # that of the held-out one, if it fell for good
 
     @property
@@ -805,9 +843,15 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
             pair = _paired(reward, functions[name], clean(name, longest=40), same=True)
             judges = bool(WANTED.search(name)) or not wanted
             pairs.append(pair and replace(pair, judges=judges))
-    total, falls = progress_of(evidence).change, level_changes(evidence)
+    falls = level_changes(evidence)
     return [
-        replace(pair, total=total, fall=None if pair.percent else falls.get(pair.name))
+        replace(
+            pair,
+            total=column_change(evidence, pair.trained, functions[pair.trained])
+            if pair.trained in functions
+            else progress_of(evidence).change,
+            fall=None if pair.percent else falls.get(pair.name),
+        )
         for pair in pairs
         if pair is not None
     ]
@@ -823,13 +867,24 @@ def _held_out_pair(evidence: Evidence, reward: NoisyMetric) -> Pair | None:
         if len(signal) >= FEWEST_PAIRS
     }
     several = len(sets) > 1
-    named = (
-        _paired(reward, signal, f"held-out {clean(name, longest=40)}" if several else HELD_OUT)
-        for name, signal in sets.items()
-    )
-    pairs = [*filter(None, named)]
+    pairs = []
+    for name, signal in sets.items():
+        of_set = f"held-out {clean(name, longest=40)}" if several else HELD_OUT
+        trained = _function_of(evidence, signal)
+        if pair := _paired(evidence.functions.get(trained, reward), signal, of_set):
+            pairs.append(replace(pair, trained=trained))
     worst = min(pairs, key=lambda pair: pair.gain_held_out(*pair.ends)[0], default=None)
     return next(filter(_follows, pairs), worst)
+
+
+def _function_of(evidence: Evidence, held: NoisyMetric) -> str:
+    """The reward function that alone makes a held-out reward, or else the total."""
+    alone = (
+        name
+        for name, signal in evidence.named("eval/reward/")
+        if name in evidence.functions and np.array_equal(signal.value_T, held.value_T)
+    )
+    return next(alone, "reward") if len(evidence.functions) > 1 else "reward"
 
 
 def _of_signals(total: NoisyMetric, other: NoisyMetric, name: str) -> Pair:

@@ -39,6 +39,7 @@ from groupwise.diagnostics.falls import (
     held_out_at,
     level_changes,
     reward_level,
+    sixths,
     slow_noise,
 )
 from groupwise.diagnostics.judgement import (
@@ -125,7 +126,7 @@ def environments(evidence: Evidence) -> Finding:
         return no_sign(f"No sign of a loss of a third beyond noise: {each.said}.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose:,} of the {each.count - 1:,} others rise"
+    rose = f"of {count(each.count - 1, 'other')}, {each.rose:,} rose"
     message = f"{words} from step {worst.step:,} on{more}; {rose}."
     rises = worst.kind == _HELD_OUT and abs(evidence.trend) > CLEARLY
     # What one seat lost others may have won, as in a game of one against the other.
@@ -434,12 +435,6 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
     """Say which functions earn, and whether form alone does."""
     scale = max(abs(_late(signal)) for signal in functions.values())
     nothing = [name for name, signal in functions.items() if earns_nothing(signal, scale)]
-    if not nothing:
-        said = ", ".join(
-            f"{clean(name, longest=40)} {short(_late(signal))}"
-            for name, signal in list(functions.items())[:4]
-        )
-        return no_sign(f"No sign of a problem: every reward function gives reward ({said}).")
     purpose = [name for name in functions if not FORM.search(name)]
     form = next(
         (
@@ -449,8 +444,17 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
         ),
         None,
     )
-    if form and purpose and set(purpose) <= set(nothing):
-        return _form_alone(functions, form, purpose[0])
+    if form and purpose:
+        gain = functions[form].change(*sixths(functions[form])).value
+        idle = (name in nothing or gained_nothing(functions[name], gain) for name in purpose)
+        if all(idle):
+            return _form_alone(functions, form, purpose[0])
+    if not nothing:
+        said = ", ".join(
+            f"{clean(name, longest=40)} {short(_late(signal))}"
+            for name, signal in list(functions.items())[:4]
+        )
+        return no_sign(f"No sign of a problem: every reward function gives reward ({said}).")
     signal, name = functions[nothing[0]], clean(nothing[0], longest=40)
     earned, most = _late(signal), f" (maximum {short(signal.high)})" * bool(signal.high)
     message = (
@@ -500,14 +504,21 @@ def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> F
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
     early, late, name = signal.level_until(_FEW), _late(signal), clean(form, longest=40)
-    reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
-    step = signal.step_at(int(reached.argmax()))
-    sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
-    rows = count(len(other), "row")
-    rest = f"{clean(purpose, longest=40)} is {short(_late(other))} at the end of {rows}"
-    message = f"Only the format earns reward: {sign.words}, while {rest}."
-    if len(other) < LONG:
-        return Finding(Status.INFO, message, step, exactly(late), EARNS)
+    reached = int((moving_mean(signal.value_T, 5) >= EARNS * _top(signal)).argmax())
+    sign = Sign(
+        f"reward/{form}", signal.step_at(reached), early, late, f"{name} {arrow(early, late)}"
+    )
+    rest = f"{clean(purpose, longest=40)} is {short(_late(other))}"
+    verb, rows = "earns", len(other)
+    if not earns_nothing(other):  # what has begun may come yet
+        verb, rows = "gains", len(other) - reached
+        rest += f", as at first ({short(other.level(sixths(other)[0]))}),"
+    message = (
+        f"Only the format {verb} reward: {sign.words}, while {rest} at the end of "
+        f"{count(len(other), 'row')}."
+    )
+    if rows < LONG:
+        return Finding(Status.INFO, message, sign.step, exactly(late), EARNS)
     return by_sign(message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 
 
@@ -531,6 +542,16 @@ def earns_nothing(signal: NoisyMetric, scale: float | None = None) -> bool:
     return earned <= (_LUCK if luck else NOTHING) * max(
         _top(signal) if scale is None else scale, abs(floor)
     )
+
+
+def gained_nothing(signal: NoisyMetric, gain: float) -> bool:
+    """Return whether a function below its top has not gained: less than a tenth of what another
+    one did, beyond doubt.
+    """
+    early, late = sixths(signal)
+    change = signal.change(early, late)
+    below = signal.level(late) < EARNS * _top(signal)
+    return below and change.low <= 0 <= change.high < _GAIN * gain
 
 
 def of_task(name: str) -> bool:

@@ -354,6 +354,6 @@ def _numbers(check: Finding) -> Iterable[str]:
     limit = "" if check.limit is None else f", limit {number(check.limit)}"
     numbers = [] if check.value is None else [f"measured {ranged(check.value)}{limit}"]
     numbers += [fact.value for fact in check.facts]
-    numbers += [f"the first such column is {check.column}"] if check.column else []
+    numbers += [f"the column is {check.column}"] if check.column else []
     if numbers:
         yield clean("; ".join(numbers), longest=_LONGEST)

@@ -795,3 +795,9 @@ def test_a_trend_of_the_second_half_is_a_gain(late: float, goes_on: bool) -> Non
     waves = 0.04 * np.sin(np.arange(200) / 200 * 14 * np.pi)
     answer = judged(evidence(reward=noisy(half + waves, 0.03)))
     assert answer.headline.endswith("still learning") is goes_on
+
+
+def test_a_held_out_reward_tells_what_the_rows_leave_open() -> None:
+    reward, held = noisy(0.5 + 0.12 * np.arange(44) / 44, 0.13), np.linspace(0.3, 0.6, 44)
+    answer = judged(evidence(reward=reward, held_out=held, least=np.zeros(44), most=np.ones(44)))
+    assert answer.state is State.OK

@@ -161,10 +161,14 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     before, after = (level.level(part) for part in ends)
-    flat = standing in (Learning.FLAT, Learning.UNKNOWN) and since is None
+    flat = standing is Learning.FLAT and since is None
     if flat or (standing.gained and after <= before):
         ends = early, late
-    return _or_held_out(evidence, level, _between(level, ends, standing, gain, since))
+    progress = _or_held_out(evidence, level, _between(level, ends, standing, gain, since))
+    # A gain that noise makes in less than one of ten, and that may be of use, is not denied.
+    hidden = gain.high > useful_gain(level, progress.before) and gain.value + 2 * gain.low > 0
+    shows = not flat or not hidden or progress.held_out
+    return progress if shows else replace(progress, learning=Learning.UNKNOWN)
 
 
 def _between(
@@ -257,9 +261,6 @@ def _course(
         stands = n >= ENOUGH_ENDED and gain.high < left
     else:  # noise may yet hide a gain: for long only what has not even begun to rise stands
         stands = (n >= ENOUGH and gain.value < 0 and not _begun(level)) or n >= 3 * ENOUGH
-    # A gain that noise makes in less than one of ten, and that may be of use, is not denied.
-    useful = gain.high > useful_gain(level, level.level_until(max(n // 4, 2)))
-    stands = stands and not (useful and gain.value + 2 * gain.low > 0)
     return (Learning.FLAT if stands else Learning.UNKNOWN), None
 
 

@@ -214,3 +214,17 @@ def test_length_that_is_paid_is_a_loophole_and_no_accident() -> None:
             paid(exact=exact, length=length) | run | {"entropy": 0.4 + 0.3 * grown}
         )
         assert judgement.cause.keys == (cause,)
+
+
+@each_case(
+    ("length", "named"),
+    [(300 + 10 * WAVE, True), (np.where(ROW < 30, 300, 60) + 10 * WAVE, False)],
+)
+def test_a_function_that_becomes_one_number_at_once_while_answers_go_on_is_the_verifiers(
+    length: Any, named: bool
+) -> None:
+    judge_reward = np.where(ROW < 30, 0.6 + WAVE, 0.0)
+    columns = paid(accuracy=RISES + WAVE, judge=judge_reward)
+    judgement = judgement_of({**columns, "completions/mean_length": length})
+    assert (judgement.cause.words == "likely: a broken verifier") is named
+    assert ("lr ÷ 3" in judgement.do) is not named

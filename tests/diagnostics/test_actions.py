@@ -163,7 +163,7 @@ def test_a_judgement_carries_its_actions() -> None:
     )
     judgement = judge(record, ended=False)
     says("diagnostics/actions/1", judgement.do)
-    settings = ("model_name_or_path=checkpoint-60",), ("mask_truncated_completions=True",)
+    settings = ("model_name_or_path=checkpoint-58",), ("mask_truncated_completions=True",)
     assert [action.settings for action in judgement.actions] == [
         *settings,
         ("learning_rate=3.33e-07",),

@@ -123,6 +123,15 @@ LOST = Finding(Status.CRITICAL, "", check="check")
         ((), (sign(ENTROPY, 0.8, 0.4),), POSSIBLE, (CAUSE["concentration"],)),
         # The first that holds is told.
         ((), (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9)), LIKELY, (CAUSE["length"],)),
+        # The entropy doubled before the length grew, and by more.
+        (
+            (),
+            (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.4, 0.9, 5)),
+            LIKELY,
+            (CAUSE["instability"],),
+        ),
+        ((), (sign(LENGTH, 100.0, 250.0), sign(ENTROPY, 0.4, 0.9, 5)), LIKELY, (CAUSE["length"],)),
+        ((), (sign(LENGTH, 100.0, 150.0), sign(ENTROPY, 0.5, 0.9, 5)), LIKELY, (CAUSE["length"],)),
         (
             (),
             (sign(LENGTH, 100.0, 149.0), sign(ENTROPY, 0.5, 0.7)),

@@ -200,10 +200,10 @@ def test_a_move_is_followed_back_over_one_other_row_at_most() -> None:
     assert sign.step == 49
 
 
-def test_a_move_before_the_reach_is_told_from_where_the_reach_begins() -> None:
+def test_a_move_before_the_reach_is_told_from_where_it_began() -> None:
     sign = sign_of(signal(np.where(ROW < 40, 0.4, 0.8)), RATIO, low=46, step=51)
     assert sign is not None
-    assert sign.step == 46
+    assert sign.step == 41
 
 
 def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
@@ -266,18 +266,48 @@ def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
     given = evidence(reward=0.8 - slow, truncated_share=slow, completion_length=300 + 200 * slow)
     assert [sign.words for sign in signs_about(given, 31, reach=6)] == []
     assert [(sign.step, sign.words) for sign in signs_about(given, 31, reach=6, end=71)] == [
-        (52, "truncated 37 → 42 → 51 %")
+        (35, "80 % truncated (was 3 %) by step 71")
     ]
 
 
-def test_signs_are_looked_for_in_the_rows_of_the_reach_alone() -> None:
+def test_a_level_that_was_reached_before_the_rows_of_the_reach_is_dated_where_it_began() -> None:
     """The entropy doubles at step 43; of a change at step 51 six rows before are looked at."""
     given = evidence(reward=np.where(ROW < 50, 0.8, 0.1), entropy=np.where(ROW < 42, 0.4, 0.9))
-    assert [[sign.step for sign in signs_about(given, 51, reach=reach)] for reach in (6, 8, 9)] == [
-        [45],
-        [43],
-        [43],
-    ]
+    assert [
+        [sign.step for sign in signs_about(given, 51, reach=reach)] for reach in (6, 8, 9)
+    ] == 3 * [[43]]
+
+
+KL = Watched("kl", "KL", share=False, least=4.0, up=True)
+
+
+@each_case(
+    ("grows", "step", "words"),
+    [
+        (np.where(ROW < 50, 0.0, (ROW - 50) / 6), 54, "KL 0.056 → 5.38 by step 75"),
+        (np.zeros(N), None, ""),  # it grows as it always did
+        (np.where(ROW < 72, 0.0, 4.0), 73, "KL 0.071 → 4.18"),  # at once
+    ],
+)
+def test_what_grows_by_factors_is_dated_where_it_leaves_its_band(
+    grows: Any, step: int | None, words: str
+) -> None:
+    """A KL that grows from the first row on, and by factors from row 50 on; the change is at 74."""
+    sign = sign_of(signal(0.001 * (ROW + 1) * np.exp(grows)), KL, low=68, step=74)
+    assert (sign and sign.step) == step
+    assert not words or (sign and sign.words == words)
+
+
+def test_a_rise_that_came_back_meanwhile_is_not_where_the_last_one_began() -> None:
+    """To a third of its height: rows 66 on are another move."""
+    rise = np.interp(ROW, [0, 45, 58, 65, 73, 80], [0.0, 0.0, 2.0, 0.7, 3.5, 3.5])
+    sign = sign_of(signal(0.1 * np.exp(rise)), RATIO, low=68, step=72)
+    assert sign
+    assert sign.step >= 66
+    rise = np.interp(ROW, [0, 45, 58, 65, 73, 80], [0.0, 0.0, 1.6, 1.6, 3.5, 3.5])
+    sign = sign_of(signal(0.1 * np.exp(rise)), RATIO, low=68, step=72)
+    assert sign
+    assert sign.step <= 52
 
 
 def test_what_drifts_as_it_did_before_is_no_sign_and_what_leaps_or_ramps_as_far_is() -> None:

@@ -27,7 +27,7 @@ from groupwise.diagnostics.instability import (
     moments_of,
     unstable_training,
 )
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence, signal_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -268,3 +268,45 @@ def test_a_line_at_the_period_of_the_data_is_no_swing() -> None:
 
 def test_an_onset_lies_within_the_log() -> None:
     assert _closer(signal_of("reward", STEP[:20], np.ones(20)), 18, 4, 0.5) == 19
+
+
+@each_case(
+    ("wave", "epoch", "seen"),
+    [
+        ("sine", 0.0, True),
+        ("sine", 1 / 80, True),  # a quarter of an epoch
+        ("sine", 1 / 20, False),  # a period is an epoch
+        ("saw", 0.0, False),  # prompts by difficulty
+        ("random", 0.0, False),  # batches in one order
+    ],
+)
+def test_a_swing_of_an_even_period_is_seen_and_an_order_of_the_data_is_not(
+    wave: str, epoch: float, seen: bool
+) -> None:
+    """Fails on 1 % of other random numbers: Fisher's test passes 0.5 % of random profiles."""
+    rng = np.random.default_rng(5)
+    phase = np.arange(20) / 20
+    profile = {
+        "sine": np.sin(2 * np.pi * phase),
+        "saw": 2 * phase - 1,
+        "random": rng.standard_normal(20),
+    }[wave]
+    reward = 0.5 + 0.16 * np.resize(profile, N) + 0.03 * rng.standard_normal(N)
+    columns = {"reward": reward, **({"epoch": epoch * STEP} if epoch else {})}
+    meanings = tuple(Meaning(name, name, "test") for name in columns)
+    record = RunRecord("test", steps_table(range(1, N + 1), columns), meanings=meanings)
+    swing = unstable_training(Evidence(record))
+    assert (swing.facts == (Fact.REWARD_COMES_ROUND,)) is seen
+    assert (swing.status is Status.WARNING) is seen
+    if seen:
+        says("diagnostics/swings/2", swing.message)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_slow_noise_is_no_swing_of_an_even_period(seed: int) -> None:
+    """None of 600 others was one."""
+    rng = np.random.default_rng(seed)
+    slow = np.zeros(N)
+    for row in range(1, N):
+        slow[row] = 0.95 * slow[row - 1] + 0.03 * rng.standard_normal()
+    assert finding(0.5 + slow).status is Status.NONE

@@ -713,7 +713,7 @@ class Incident:
         gradient, cut = self.ratio("gradient_norm"), self.gained("truncated_share")
         ran, late = longer >= (1 if cut >= CUT_MORE else MUCH_LONGER), self._longer_late
         holds = {
-            Fact.LENGTH_RAN_AWAY: ran and not late and not self._got_shorter,
+            Fact.LENGTH_RAN_AWAY: ran and not (late or self._got_shorter or self._entropy_led),
             Fact.LENGTH_RAN_LATE: longer >= MUCH_LONGER and late,
             Fact.CUT_THOUGH_SHORTER: cut >= CUT_MORE and self._got_shorter,
             Fact.LENGTH_SHRANK: longer <= SHRANK and not self._limit_fell,
@@ -747,6 +747,17 @@ class Incident:
             moves = (sign.step for sign in self.signs.values() if sign.signal != "reward")
             onset = max(onset, min((halfway, *moves)))
         return first > onset
+
+    @property
+    def _entropy_led(self) -> bool:
+        """Whether the entropy doubled, before the length and the truncated share moved, and grew
+        by a larger factor than the length.
+        """
+        lengths = map(self.signs.get, NEEDED[Fact.LENGTH_RAN_AWAY])
+        first = min((sign.step for sign in lengths if sign), default=math.inf)
+        grew = self.ratio("entropy")
+        longer = self.ratio("completion_length")
+        return grew >= max(2, longer) and self.signs["entropy"].step < first
 
     @cached_property
     def _limit_fell(self) -> bool:

@@ -41,6 +41,7 @@ from groupwise.diagnostics.signals import (
     arrow,
     both_ends,
     gained_since,
+    left_band,
     limit_of,
     once,
     repeated_most,
@@ -278,6 +279,8 @@ LOG_ENDS = "each completion's length and the limit, or whether it ended by itsel
 # Rows in which all completions are cut off that make most of them so: a quarter, even in groups of
 # two.
 _ALL_CUT = 0.25
+# A truncated share above its band by this that has grown.
+_BAND = 0.15
 # And of the completions: hardly any ends by itself.
 _NEARLY_ALL = 0.9
 # Of its limit: a mean length from which most completions may be cut off.
@@ -341,7 +344,8 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
     if not rises and (late.value <= HALF or (onset is None and whole <= HALF)):
         return no_sign(f"{percent(end_levels(cut)[1])} of the last completions are truncated.")
     row = rises or onset or 0
-    step, near = cut.step_at(row), cut.value_T[max(0, row - max(5, len(cut) // 20)) : row]
+    begun = left_band(cut.value_T[: row + 1], _BAND) or row
+    step, near = cut.step_at(begun), cut.value_T[max(0, begun - max(5, len(cut) // 20)) : begun]
     # What was cut off at first may have learnt to end, and have lost that again.
     if not row or (not rises and min(first, near.mean()) > HALF):
         message = (
@@ -352,9 +356,10 @@ def _by_share(evidence: Evidence, cut: NoisyMetric) -> Finding:
         facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if late.value >= _NEARLY_ALL else _LIKELY
         return Finding(Status.WARNING, message, None, late, HALF, facts=facts)
     before, since = mean_of(near), cut.level_from(row)
+    ahead = "" if begun == row else f" step {step:,}"
     message = (
-        f"{percent(since)} of completions are truncated from step {step:,} on, {percent(before)} "
-        f"in the {count(len(near), 'row')} before"
+        f"{percent(since)} of completions are truncated from step {cut.step_at(row):,} on, "
+        f"{percent(before)} in the {count(len(near), 'row')} before{ahead}"
     )
     words = f"{percent(since)} truncated (was {percent(before)})"
     sign = Sign("truncated_share", step, before, since, words)

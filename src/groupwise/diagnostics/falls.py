@@ -201,6 +201,8 @@ def _memory(late_T: Float) -> int:
 _FEWEST_ROWS, _LONGEST = 24, 300
 # Chance of as large a profile in white rows, over all periods that are tried.
 _CHANCE = 1e-6
+# Share of the power that one sine leaves; a saw-tooth, of prompts by difficulty, leaves 0.39.
+_NO_SINE = 0.25
 
 
 @frozen
@@ -249,6 +251,15 @@ def order_of(value_T: Float) -> DataOrder | None:
     if min(parts) < 0.5 or max(parts) > 2.0:
         return None
     return DataOrder(period, profile, _between(padded, n, period) / total)
+
+
+def is_wave(order: DataOrder) -> bool:
+    """Return whether a profile is one sine, as batches in random order make none: by Fisher's
+    test (1929) of the largest of m shares of the power.
+    """
+    power = np.abs(np.fft.rfft(order.profile_P)[1:]) ** 2
+    left, others = 1 - float(power.max() / power.sum()), len(power) - 1
+    return left < _NO_SINE and (others + 1) * left**others < FALSE_ALARM
 
 
 def level_of(signal: NoisyMetric) -> tuple[NoisyMetric, DataOrder | None]:

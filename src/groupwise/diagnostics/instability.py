@@ -34,6 +34,7 @@ from groupwise.diagnostics.falls import (
     fall_of,
     falls_of,
     held_out_at,
+    is_wave,
     level_changes,
     lost_rows,
     onset_of,
@@ -103,7 +104,8 @@ def unstable_training(evidence: Evidence) -> Finding:
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
-    looked = _swinging(reward, order), _apart(evidence, step), _weights(evidence, reward, fall)
+    swings = _swinging(reward, order) or _coming_round(evidence, order)
+    looked = swings, _apart(evidence, step), _weights(evidence, reward, fall)
     signs = [*filter(None, looked)]
     if not signs:
         round_ = (
@@ -150,6 +152,20 @@ def _swinging(reward: NoisyMetric, order: DataOrder | None) -> Finding | None:
         GROWS,
         facts=(Fact.REWARD_OSCILLATES,),
     )
+
+
+def _coming_round(evidence: Evidence, order: DataOrder | None) -> Finding | None:
+    """A swing so even that it could be the order of the data, but that has one sine and is no
+    whole number of epochs.
+    """
+    epoch, swing = evidence.quantity("epoch"), None
+    if order and is_wave(order) and evidence.reward:
+        swing = _swinging(evidence.reward, None)
+    turns = 0.0 if order is None or epoch is None else order.period * epoch.span / len(epoch)
+    if swing is None or (turns > 0.5 and abs(turns - round(turns)) < 0.1):
+        return None
+    said = f"{swing.message}: by the learning rate, or by data that come round"
+    return replace(swing, message=said, facts=(Fact.REWARD_COMES_ROUND,))
 
 
 def _apart(evidence: Evidence, fell: int | None) -> Finding | None:

@@ -134,6 +134,7 @@ class Fact(StrEnum):
     RESTART_JUMP = "a logged signal jumped at a restart, or what looks like one"
     # instability
     REWARD_OSCILLATES = "the reward oscillates"
+    REWARD_COMES_ROUND = "the reward oscillates with one even period"
     FEW_WEIGHTS_COUNT = "importance weights leave few effective samples or many clipped tokens"
     # completions
     TRUNCATED_LIKELY = "more than half of the completions, or all in many rows, are truncated"

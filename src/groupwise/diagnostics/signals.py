@@ -987,6 +987,8 @@ _SCATTERS, _OF_SPIKES, _PART = 2.0, 4.0, 0.5
 # The part of a move, or of its first row, by which that stands apart from where the move went.
 _APART = 0.15
 _FEWEST_BEFORE, _NEAR = 2, 4
+# Rows at which a slow move may be seen to begin, before the band that it left is known.
+_KNOTS = 40
 
 
 @frozen
@@ -995,14 +997,14 @@ class Watched:
 
     quantity: str  # canonical
     name: str  # as a reader calls it
-    share: bool  # a share, compared by difference; else by ratio
+    share: bool  # a share or a number of updates, compared by difference; else by ratio
     least: float  # the smallest difference, or ratio, that is a move
     spike: bool = False  # whether it leaps for a row and is told by its peak
     up: bool = False  # whether only a rise is a sign
 
 
 WATCHED = tuple(
-    Watched(quantity, name, unit == "share", float(least), bool(spike), bool(up))
+    Watched(quantity, name, unit in ("share", "updates"), float(least), bool(spike), bool(up))
     for quantity, name, unit, least, spike, up in map(
         dict.values, table_rows("diagnostics/signals.tsv")
     )
@@ -1090,10 +1092,8 @@ def sign_of(
     )
     since = max(row, min(over, len(signal) - 1))
     just, now = slice(max(0, row - few), max(row, 1)), slice(since, since + few)
-    first, reached, near, last = (
-        median(signal.value_T[rows])
-        for rows in (before, now, just, slice(row, row + max(5, len(signal) // 8)))
-    )
+    last_T = signal.value_T[row : row + max(5, len(signal) // 8)]
+    first, reached, last = map(median, (signal.value_T[before], signal.value_T[now], last_T))
     there = float(signal.value_T[row])
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
@@ -1103,15 +1103,20 @@ def sign_of(
     small, drifts = (median(ahead[now]) - median(ahead[rows]) < matters for rows in (just, far))
     if small and drifts and not spiked and row > window.start:
         return None  # it drifts there as it did before
-    if small or watched.spike:
-        near = first  # of a row that leaps, or a move that began before the reach
+    # Of a row that leaps, or a move that began before the reach, what stood before it.
+    near = first if small or watched.spike else just_before(signal, row)
     words = _move_in_words(watched, near, there, last)
     begun = slice(before.start, before.start + few)
     ends = median(ahead[begun]), median(ahead[just])
     noise = _SCATTERS * scatter(ahead[before] - np.linspace(*ends, before.stop - before.start))
-    if peak < 0 and near is not first and ends[1] - ends[0] > max(matters, noise):
-        level = short(median(signal.value_T[begun]))
-        words += f", from {level} at step {signal.step_at(before.start):,}"
+    if ends[1] - ends[0] > max(matters, noise) and not watched.spike:
+        if (left := left_band(ahead[: row + 1], matters)) is not None:
+            row, last = left, reached
+            near = first = just_before(signal, row)
+            words = f"{_move_in_words(watched, near, near, last)} by step {signal.step_at(since):,}"
+        elif peak < 0 and near is not first and not watched.share:
+            level = short(median(signal.value_T[begun]))
+            words += f", from {level} at step {signal.step_at(before.start):,}"
     return Sign(
         watched.quantity,
         signal.step_at(row),
@@ -1122,6 +1127,31 @@ def sign_of(
         usual=first,
         column=signal.column,
     )
+
+
+def left_band(ahead_T: Float, matters: float) -> int | None:
+    """The row from which a slow move stays beyond the band of a straight line or a logarithm of
+    the rows, up to a knot from which a slope is added by least squares; None where it is not far
+    beyond it at the end, and so goes on as it began, or came back meanwhile.
+    """
+    row, place = len(ahead_T) - 1, np.arange(len(ahead_T), dtype=float)
+    if row <= FEWEST_ROWS:
+        return None
+    knots = np.unique(np.linspace(FEWEST_ROWS, row - 1, _KNOTS).astype(int))
+    best = math.inf, ahead_T, 0.0
+    for usual_T in (place, np.log1p(place)):
+        for knot in knots:
+            basis = np.stack([np.ones_like(place), usual_T, np.maximum(place - knot, 0)], axis=1)
+            weight, *_ = np.linalg.lstsq(basis, ahead_T, rcond=None)
+            squares = float(np.sum((ahead_T - basis @ weight) ** 2))
+            if squares < best[0]:
+                beyond = ahead_T - basis[:, :2] @ weight[:2]
+                best = squares, beyond, scatter(beyond[:knot])
+    _, beyond, noise = best
+    usual = max(matters, _SCATTERS * noise)
+    left = _first(beyond, max(_SCATTERS * noise, _APART * beyond[-1]), row)
+    back = np.maximum.accumulate(beyond[left:]) - beyond[left:]
+    return left if median(beyond[-_NEAR:-1]) > usual > back.max() else None
 
 
 def just_before(signal: NoisyMetric, row: int) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from groupwise.pages.html import embedded
-from groupwise.pages.markup import breakable, isolated, tag
+from groupwise.pages.markup import breakable, filled, isolated, tag
 
 
 class Reader(HTMLParser):
@@ -55,3 +56,12 @@ def test_a_name_may_break_after_its_punctuation_only() -> None:
 
 def test_attribute_names_are_written_as_html_has_them() -> None:
     assert str(tag("p", "x", class_="a", aria_label="b")) == '<p class="a" aria-label="b">x</p>'
+
+
+def test_a_file_of_markup_is_filled_once_and_nothing_is_left_unescaped() -> None:
+    """What a text holds is no place, and markup stays markup."""
+    made = str(filled("footer.html", command="{{made}} <b>", made=tag("i", "at 5 %")))
+    assert made.startswith('<footer><p>Made by <span class="key">{{made}} &lt;b&gt;</span>')
+    assert "<p><i>at 5\u00a0%</i></p>" in made
+    with pytest.raises(KeyError, match="made"):
+        filled("footer.html", command="")

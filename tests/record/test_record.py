@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ from groupwise.record.journal import (
     encode_entry,
     read_journal,
 )
-from groupwise.record.run import Meaning, RecordWriter, RunConfig, RunRecord, Source
+from groupwise.record.run import RULES, Meaning, RecordWriter, RunConfig, RunRecord, Source
 from groupwise.record.table import (
     read_parquet,
     rollouts_table,
@@ -98,6 +99,12 @@ class TestConfig:
             ("model", "m" * 301),
             ("seed", 2**70),
             ("group_size", 10**400),
+            ("group_size", 2**53),
+            ("seed", -(2**53)),
+            ("updates_per_step", 0),
+            ("gpu_price", "inf"),
+            ("beta2", -0.1),
+            ("lag_kind", "late"),
             ("loss", ["a"]),
         ],
     )
@@ -113,10 +120,28 @@ class TestConfig:
             ("kl_weight", 0.0),
             ("model", "m" * 300),
             ("model", "m"),
+            ("group_size", 2**53 - 1),
+            ("seed", 1 - 2**53),
+            ("updates_per_step", 5e-324),
+            ("lag_kind", "async"),
         ],
     )
     def test_values_at_the_edge_of_their_domain_are_taken(self, name: str, value: object) -> None:
         assert RunConfig().with_settings({name: value}, "--set").value(name) == value
+
+    def test_the_table_has_a_rule_for_each_setting_and_no_other(self) -> None:
+        """In the order of the class; a column that a kind does not look at is empty."""
+        assert [*RULES] == [field.name for field in fields(RunConfig)]
+        columns = {"number": 3, "whole": 3, "word": 1, "text": 0}
+        for rule in RULES.values():
+            cells = [rule["least"], rule["above"], rule["below"], rule["words"]]
+            assert len([cell for cell in cells if cell]) == columns[rule["kind"]], rule
+            assert rule["expected"]
+            assert {word.partition("=")[2] for word in rule["spelled"].split()} <= {
+                *rule["words"].split()
+            }
+            listed = all(word in rule["expected"] for word in rule["words"].split())
+            assert listed, rule
 
     def test_an_unknown_name_lists_the_settings(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"num_generations.*group_size"):

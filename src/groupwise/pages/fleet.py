@@ -11,7 +11,7 @@ from rich.text import Text
 from groupwise.analysis.fleet import Fleet
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, State
 from groupwise.pages.html import document
-from groupwise.pages.markup import Markup, join, tag
+from groupwise.pages.markup import filled, tag
 from groupwise.pages.screen import STYLES, head_of
 from groupwise.parsing import JsonView
 from groupwise.wording import clean, count
@@ -77,34 +77,11 @@ def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
         for row in fleet.runs
     ]
     results = {"heads": heads_of(), "counts": fleet.counts, "runs": runs}
+    separates = tag("p", fleet.separates.sentence) if fleet.separates else ""
     return document(
         f"{count(len(runs), 'run')} – groupwise fleet",
-        _body(fleet),
+        filled("fleet.html", heading=f"{summary_of(fleet)}.", separates=separates),
         results,
         provenance=provenance,
         kind="fleet",
     )
-
-
-def _body(fleet: Fleet) -> Markup:
-    """Return what stands around the list."""
-    kinds = {"State": "", "Reward": "spark", "Run": "", "Step": "n", "What": ""}
-    head = tag("tr", *(tag("th", name, class_=kind) for name, kind in kinds.items()))
-    orders = {"state": "worst first", "path": "by path", "step": "by last step"}
-    choices = (tag("option", words, value=name) for name, words in orders.items())
-    order = tag("label", "Order ", tag("select", *choices, id="order"))
-    table = tag("table", tag("thead", head), tag("tbody", id="runs"))
-    without_script = (
-        "This list needs JavaScript. The rows follow as JSON, and groupwise fleet prints them."
-    )
-    separates = fleet.separates
-    parts = (
-        tag("h1", f"{summary_of(fleet)}."),
-        Markup("") if separates is None else tag("p", separates.sentence),
-        tag("div", id="filters", class_="filters", role="group", aria_label="Filters"),
-        tag("p", tag("span", id="shown", role="status"), " ", order, class_="small"),
-        tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Table: runs"),
-        tag("p", tag("button", "Show more", id="more", type="button")),
-        tag("noscript", tag("p", without_script, class_="missing")),
-    )
-    return tag("article", join(*parts, separator="\n"), class_="fleet")

@@ -22,7 +22,7 @@ from groupwise.analysis.plan import size_named
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Screen, Summary
 from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
-from groupwise.pages.markup import FILES, Markup, breakable, isolated, join, page_file, tag
+from groupwise.pages.markup import FILES, Markup, breakable, filled, isolated, join, page_file, tag
 from groupwise.pages.screen import actions_said, beside_the_cause, check_title, head_of, said_of
 from groupwise.pages.tables import (
     Grid,
@@ -562,16 +562,7 @@ def _footer(provenance: JsonView) -> Markup:
     """Return how the page was made."""
     packages = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
     made = f"{provenance['date']}, Python {provenance['python']}, {packages}."
-    promise = (
-        "This page needs no network and sends nothing. Its numbers are embedded as JSON in the "
-        "element groupwise-results."
-    )
-    return tag(
-        "footer",
-        tag("p", "Made by ", tag("span", provenance["command"], class_="key")),
-        tag("p", made),
-        tag("p", promise),
-    )
+    return filled("footer.html", command=provenance["command"], made=made)
 
 
 def made_by(arguments: Sequence[str]) -> JsonObject:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from groupwise.analysis.rollouts import VIEWS
 from groupwise.errors import GroupwiseError
 from groupwise.pages.live_hub import Hub
-from groupwise.pages.markup import FILES, page_file
+from groupwise.pages.markup import FILES, filled, page_file
 from groupwise.wording import clean
 
 if TYPE_CHECKING:
@@ -185,8 +185,7 @@ def application(hub: Hub, token: str) -> Application:
 
     async def page(_request: Request) -> Response:
         name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
-        whole = page_file("live.html").replace("{{name}}", html.escape(name))
-        return Response(whole, media_type="text/html")
+        return Response(str(filled("live.html", name=name)), media_type="text/html")
 
     async def events(request: Request) -> Response:
         return StreamingResponse(

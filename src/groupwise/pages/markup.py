@@ -62,3 +62,11 @@ def tag(name: str, *content: object, **attributes: str) -> Markup:
 def page_file(name: str) -> str:
     """Return one of the files beside this module, or of those under assets/."""
     return resources.files("groupwise.pages").joinpath(*name.split("/")).read_text(encoding="utf-8")
+
+
+def filled(file: str, /, **places: object) -> Markup:
+    """Return the markup of a file with its places, such as {{heading}}, filled by texts and
+    markup.
+    """
+    source = page_file(file).rstrip("\n")
+    return Markup(re.sub(r"\{\{(\w+)\}\}", lambda place: join(places[place[1]]).source, source))

@@ -10,13 +10,13 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, field, fields, replace
 from difflib import get_close_matches
 from itertools import chain, compress
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -92,54 +92,36 @@ UNKNOWN = Setting()
 _UNGROUPED = frozenset(row["loss"] for row in table_rows("record/ungrouped_losses.tsv"))
 # By which checks go, those first of which most make use.
 _JUDGED_BY = ("group_size", "max_completion_length", "prompts_per_step", "learning_rate", "loss")
-SettingRule = tuple[Callable[[Any], Any], str]
-"""What checks and converts a value, raising a ValueError where it cannot, and the values that are
-expected, in words.
-"""
+# Of each setting the kind of its values, their bounds or words, and what is expected, in words.
+RULES = {row["setting"]: row for row in table_rows("record/settings.tsv")}
 
 
-def _number(value: Any) -> float:
-    """Return a finite float; a bool is not a number here."""
+def _number(value: Any, rule: Mapping[str, str]) -> float:
+    """Return a number within the bounds of a rule; a bool is none here."""
     number = math.nan if isinstance(value, bool) else float(value)
-    if not math.isfinite(number):
-        raise ValueError
-    return number
-
-
-def _within(holds: Callable[[float], bool], expected: str) -> SettingRule:
-    """Return the rule of a number for which a condition holds."""
-
-    def check(value: Any) -> float:
-        number = _number(value)
-        if not holds(number):
-            raise ValueError
+    if float(rule["least"]) <= number and float(rule["above"]) < number < float(rule["below"]):
         return number
-
-    return check, expected
-
-
-def _whole(least: float, expected: str) -> SettingRule:
-    """Return the rule of an integer that is exact in double precision."""
-    check, _ = _within(
-        lambda number: number.is_integer() and least <= number and abs(number) < 2**53, expected
-    )
-    return lambda value: int(check(value)), expected
+    raise ValueError
 
 
-def _choice(*words: str, spelled: Mapping[str, str] | None = None) -> SettingRule:
-    """Return the rule of one of a few words, which may be spelled otherwise too."""
-
-    def check(value: Any) -> str:
-        word = str(value).strip().lower()
-        word = (spelled or {}).get(word, word)
-        if word not in words:
-            raise ValueError
-        return word
-
-    return check, f"{', '.join(words[:-1])} or {words[-1]}"
+def _whole(value: Any, rule: Mapping[str, str]) -> int:
+    """Return a whole number within the bounds of a rule."""
+    number = _number(value, rule)
+    if not number.is_integer():
+        raise ValueError
+    return int(number)
 
 
-def _printable(value: Any) -> str:
+def _word(value: Any, rule: Mapping[str, str]) -> str:
+    """Return one of the words of a rule, some of which may be spelled otherwise too."""
+    word = str(value).strip().lower()
+    word = dict(pair.split("=") for pair in rule["spelled"].split()).get(word, word)
+    if word not in rule["words"].split():
+        raise ValueError
+    return word
+
+
+def _text(value: Any, _: Mapping[str, str]) -> str:
     """Return a short text without control characters."""
     if not isinstance(value, str | int | float):
         raise ValueError
@@ -149,21 +131,18 @@ def _printable(value: Any) -> str:
     return cleaned
 
 
-_Count = Annotated[Setting, _whole(1, "a whole number of at least 1")]
-_Text = Annotated[Setting, (_printable, "a text of 1 to 300 characters")]
-_Decay = Annotated[Setting, _within(lambda number: 0 <= number < 1, "a number in [0, 1)")]
-_NotNegative = Annotated[Setting, _within(lambda number: number >= 0, "a number of at least 0")]
+_CHECKS = {"number": _number, "whole": _whole, "word": _word, "text": _text}
 
 
 def _setting_value(name: str, value: Any) -> Any:
     """Return `value` in the type of the setting `name`."""
     _check_name(name)
-    rule, expected = RULES[name]
+    rule = RULES[name]
     try:
-        return rule(value)
+        return _CHECKS[rule["kind"]](value, rule)
     except (ValueError, TypeError, OverflowError):
         raise InvalidArgumentError(
-            f"expected {expected} for {name}, got {_said(value)!r}"
+            f"expected {rule['expected']} for {name}, got {_said(value)!r}"
         ) from None
 
 
@@ -229,44 +208,37 @@ class RunConfig:
         8
     """
 
-    group_size: _Count = UNKNOWN
-    prompts_per_step: _Count = UNKNOWN
-    learning_rate: _NotNegative = UNKNOWN
-    learning_rate_schedule: _Text = UNKNOWN
-    optimizer: _Text = UNKNOWN
-    momentum: _Decay = UNKNOWN
-    beta1: _Decay = UNKNOWN
-    beta2: _Decay = UNKNOWN
-    kl_weight: _NotNegative = UNKNOWN
-    loss: _Text = UNKNOWN
-    importance_ratio: _Text = UNKNOWN
-    kl_in: Annotated[Setting, _choice("none", "reward", "loss")] = UNKNOWN
-    refresh_interval: _Count = UNKNOWN
-    lag_kind: Annotated[Setting, _choice("none", "fixed", "refresh", "async")] = UNKNOWN
-    updates_per_step: Annotated[Setting, _within(lambda number: number > 0, "a number above 0")] = (
-        UNKNOWN
-    )
-    logging_steps: _Count = UNKNOWN
-    scale_rewards: Annotated[
-        Setting,  # True and False: TRL's older spelling
-        _choice("group", "batch", "none", spelled={"true": "group", "false": "none"}),
-    ] = UNKNOWN
-    multi_objective_aggregation: Annotated[
-        Setting, _choice("sum_then_normalize", "normalize_then_sum")
-    ] = UNKNOWN
-    temperature: _NotNegative = UNKNOWN
-    max_completion_length: _Count = UNKNOWN
-    model: _Text = UNKNOWN
-    lora_rank: _NotNegative = UNKNOWN
-    engine: _Text = UNKNOWN
-    framework: _Text = UNKNOWN
-    framework_version: _Text = UNKNOWN
-    planned_steps: _Count = UNKNOWN
-    checkpoint_interval: _Count = UNKNOWN
-    gpus: _Count = UNKNOWN
-    gpu_price: _NotNegative = UNKNOWN
-    smoothing: _Count = UNKNOWN
-    seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
+    group_size: Setting = UNKNOWN
+    prompts_per_step: Setting = UNKNOWN
+    learning_rate: Setting = UNKNOWN
+    learning_rate_schedule: Setting = UNKNOWN
+    optimizer: Setting = UNKNOWN
+    momentum: Setting = UNKNOWN
+    beta1: Setting = UNKNOWN
+    beta2: Setting = UNKNOWN
+    kl_weight: Setting = UNKNOWN
+    loss: Setting = UNKNOWN
+    importance_ratio: Setting = UNKNOWN
+    kl_in: Setting = UNKNOWN
+    refresh_interval: Setting = UNKNOWN
+    lag_kind: Setting = UNKNOWN
+    updates_per_step: Setting = UNKNOWN
+    logging_steps: Setting = UNKNOWN
+    scale_rewards: Setting = UNKNOWN
+    multi_objective_aggregation: Setting = UNKNOWN
+    temperature: Setting = UNKNOWN
+    max_completion_length: Setting = UNKNOWN
+    model: Setting = UNKNOWN
+    lora_rank: Setting = UNKNOWN
+    engine: Setting = UNKNOWN
+    framework: Setting = UNKNOWN
+    framework_version: Setting = UNKNOWN
+    planned_steps: Setting = UNKNOWN
+    checkpoint_interval: Setting = UNKNOWN
+    gpus: Setting = UNKNOWN
+    gpu_price: Setting = UNKNOWN
+    smoothing: Setting = UNKNOWN
+    seed: Setting = UNKNOWN
 
     def with_settings(self, settings: Mapping[str, Any], source: str) -> RunConfig:
         """Return a copy in which `settings` replace what was there; None changes nothing.
@@ -338,13 +310,6 @@ class RunConfig:
             False
         """
         return str(self.loss.value).lower() in _UNGROUPED
-
-
-RULES: dict[str, SettingRule] = {
-    name: hint.__metadata__[0]
-    for name, hint in get_type_hints(RunConfig, include_extras=True).items()
-}
-"""The rule of every setting, by its name."""
 
 
 __all__ = [

@@ -41,8 +41,10 @@ NAMES = {
     "kl": "kl",
     "age": "staleness",
     "cut": "truncated_share",
+    "gap": "sampler_mismatch",
 }
 N = 120
+ROW = np.arange(N)
 RNG = np.random.default_rng(20)
 RISE = np.clip(0.2 + 0.5 * np.arange(N) / N + 0.03 * RNG.standard_normal(N), 0, 1)
 ENTROPY = 0.8 * np.exp(-np.arange(N) / N)
@@ -595,6 +597,28 @@ def test_a_policy_that_came_apart_on_old_rollouts_was_too_fast_for_them(
     judgement = judge(log(reward=reward, entropy=entropy, age=np.full(120, age)))
     assert judgement.cause.keys == keys
     assert ("synchronise" in [action.kind for action in judgement.actions]) is (age == 9)
+
+
+@each_case(
+    ("age", "key"),
+    [
+        (1 + ROW // 12, "lag"),  # the gap goes with it
+        (4 + ROW / 30, "lag"),
+        (np.full(N, 8.0), "sampler"),
+        (6.0 + np.random.default_rng(9).integers(0, 5, N), "sampler"),  # it has nothing to do with
+        (8 + ROW / 240, "sampler"),  # it hardly changes, though it goes with the gap
+        (ROW // 48, "sampler"),  # they are young
+    ],
+)
+def test_old_rollouts_are_the_likely_cause_where_the_sampler_gap_follows_their_age(
+    age: np.ndarray, key: str
+) -> None:
+    noise = np.random.default_rng(3).standard_normal(N)
+    reward = 0.6 - 0.5 * np.clip((ROW - 48) / 30, 0, 1) + 0.02 * noise
+    gap = 0.02 * (1 + ROW // 12) * np.exp(0.1 * np.roll(noise, 7))
+    age = np.asarray(age + 0.01 * np.roll(noise, 20) * (np.ptp(age) > 0))
+    cause = judge(log(reward=reward, age=age, gap=gap)).cause
+    assert (cause.keys, cause.certainty) == ((key,), Certainty.LIKELY)
 
 
 @each_case(("age", "keys"), [(9, ("lag",)), (2, ())])

@@ -634,6 +634,8 @@ CAPPED = 0.8
 STEADY, GREW, TOGETHER, TOGETHER_IN_ROWS = 0.3, 3.0, 0.8, 0.3
 # One that goes with the turns beyond doubt, and how many times that of few the gap of many is.
 CLOSELY, DOUBLED = 0.9, 2.0
+# How many times that of young rollouts the age of old ones is, where a gap can follow it.
+AGED = 1.5
 # Probabilities of one token by both engines: below it more than rounding parts them.
 CORRELATED = 0.8
 # The gap of one turn of a rollout, in a column of its own.
@@ -741,14 +743,18 @@ def _companion(
     stands = evidence.reward and abs(evidence.trend) < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
-        together, apart = (0.0, 0.0) if other is None else rank_correlations(gap, other)
-        if fact is Fact.GAP_FOLLOWS_KL and not (grows and stands):
+        if other is None or (fact is Fact.GAP_FOLLOWS_KL and not (grows and stands)):
             continue
+        together, apart = rank_correlations(gap, other)
         # Whatever grows goes with a gap that does; what drives it moves it from row to row.
         if (closely or fact is Fact.GAP_FOLLOWS_GRADIENT) and apart < TOGETHER_IN_ROWS:
             continue
         if closely and (fact is not Fact.GAP_FOLLOWS_TURNS or together < CLOSELY):
             continue
+        if fact is Fact.GAP_FOLLOWS_AGE:
+            young, old = np.quantile(other.value_T, [USUAL, 1 - USUAL])
+            if old < AGED * young:
+                continue
         if (-together if quantity == "entropy" else together) > TOGETHER:
             return fact, f"it goes with {words} (rank correlation {together:.2g})"
     return None

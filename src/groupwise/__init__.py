@@ -61,9 +61,9 @@ def __getattr__(name: str) -> Any:
 
     The others there are names of version 0.1, which answer until version 0.3.
     """
-    from groupwise.files import table_rows
+    from groupwise.files import table_column
 
-    place = next((row["place"] for row in table_rows("public.tsv") if row["name"] == name), "")
+    place = table_column("public.tsv", "name", "place").get(name, "")
     if not place:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     if place.startswith("groupwise_lab"):

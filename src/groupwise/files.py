@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,14 +25,14 @@ def table_rows(table: str | Path) -> Iterator[dict[str, str]]:
 
 
 @cache
-def _patterns(table: str) -> dict[str, str]:
-    """Return the patterns of a table of forms of text by name."""
-    return {row["name"]: row["pattern"] for row in table_rows(table)}
+def table_column(table: str, key: str, value: str) -> Mapping[str, str]:
+    """Return the cells of one column of a table by those of another."""
+    return {row[key]: row[value] for row in table_rows(table)}
 
 
 def forms(names: str, table: str = "readers/lines.tsv") -> Iterator[re.Pattern[str]]:
     """Return the patterns of these names in a table of forms of text."""
-    return map(re.compile, map(_patterns(table).__getitem__, names.split()))
+    return map(re.compile, map(table_column(table, "name", "pattern").__getitem__, names.split()))
 
 
 def beside(log: Path, name: str) -> Path:

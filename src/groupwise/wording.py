@@ -8,21 +8,14 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
-from groupwise.files import table_rows
+from groupwise.files import table_column, table_rows
 from groupwise.intervals import Interval, percent
 
 _LONGEST = 200
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*=|[\w-]+=|-[A-Za-z](?=[/~]))?(.*)", re.DOTALL)
 _ENDINGS = re.compile(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$")
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-LAW_NAMES = {
-    "constant": "constant level",
-    "exponential": "single exponential",
-    "oscillator": "damped oscillator",
-    "logistic": "logistic curve",
-    "scalerl_sigmoid": "ScaleRL sigmoid",
-    "power_law": "power law",
-}
+LAW_NAMES = table_column("forecasting/laws.tsv", "law", "words")
 
 
 def law_name(law: str) -> str:

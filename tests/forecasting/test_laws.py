@@ -6,12 +6,14 @@ A new law is covered as soon as it is in the registry.
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.files import table_rows
 from groupwise.forecasting.laws import (
     LAWS,
     Law,
@@ -20,6 +22,8 @@ from groupwise.forecasting.laws import (
     law_by_name,
     oscillator_quantities,
 )
+from groupwise.forecasting.results import FitOutcome, FitStatus
+from groupwise.wording import LAW_NAMES
 
 SPAN = 300.0
 SHAPED = [law for law in LAWS if law.shapes]
@@ -66,6 +70,18 @@ def test_the_names_are_those_of_the_issue() -> None:
         "scalerl_sigmoid",
         "power_law",
     ]
+
+
+def test_the_tables_of_laws_and_outcomes_have_a_row_for_each_and_no_other() -> None:
+    """A row that names no law would be read by nobody."""
+    assert [*LAW_NAMES] == [law.name for law in LAWS]
+    rows = [(row["law"], row["shape"]) for row in table_rows("forecasting/shapes.tsv")]
+    assert rows == [(law.name, shape) for law in LAWS for shape in law.shapes]
+    scales = {axis.scale for law in LAWS for axis in law.axes}
+    assert scales == {"log", "linear", "damping"}
+    outcomes = {row["outcome"]: row["status"] for row in table_rows("forecasting/outcomes.tsv")}
+    assert [*outcomes] == [outcome.value for outcome in FitOutcome]
+    assert {*outcomes.values()} == {*get_args(FitStatus)}
 
 
 @each_case("law", LAWS)

@@ -16,6 +16,7 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics.judgement import (
     NO_CLOCK,
+    UNREADABLE,
     Cause,
     Certainty,
     Cost,
@@ -27,6 +28,8 @@ from groupwise.diagnostics.judgement import (
     State,
     Status,
 )
+from groupwise.files import table_rows
+from groupwise.integrations.sinks import LEVELS
 from groupwise.intervals import Interval
 from groupwise.pages.screen import (
     _MOST_WORDS_A_LINE,
@@ -40,6 +43,7 @@ from groupwise.pages.screen import (
     judgement_lines,
     print_first_line,
     print_judgement,
+    style_of,
     words_in,
 )
 
@@ -488,3 +492,15 @@ def test_a_headline_drops_whole_clauses_and_why_says_them() -> None:
 
 def test_a_word_that_ends_where_the_room_does_is_kept() -> None:
     assert [_start("ab cd ef", room) for room in (4, 5, 6)] == ["ab", "ab cd", "ab cd"]
+
+
+def test_the_table_of_states_has_a_row_for_each_and_what_shows_it_is_there() -> None:
+    """A run that cannot be read has a mark and no style, and no tracker is told of it."""
+    rows = {row["state"]: row for row in table_rows("states.tsv")}
+    assert [*rows] == [*State, UNREADABLE]
+    assert all(len(row["mark"]) == 1 for row in rows.values())
+    assert [name for name, row in rows.items() if not (row["style"] and row["level"])] == [
+        UNREADABLE
+    ]
+    assert {*LEVELS.values()} == {"INFO", "WARN", "ERROR", ""}
+    assert (style_of(State.OK), style_of(UNREADABLE)) == ("bold green", "")

@@ -137,6 +137,7 @@ class TestConfig:
             cells = [rule["least"], rule["above"], rule["below"], rule["words"]]
             assert len([cell for cell in cells if cell]) == columns[rule["kind"]], rule
             assert rule["expected"]
+            assert rule["request"].partition("=")[0] in ("", rule["setting"])
             assert {word.partition("=")[2] for word in rule["spelled"].split()} <= {
                 *rule["words"].split()
             }

@@ -29,7 +29,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from groupwise import __version__
 from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
-from groupwise.files import table_rows
+from groupwise.files import table_column, table_rows
 from groupwise.parsing import JsonObject
 from groupwise.plain import FORMER_STATES, frozen, to_json
 
@@ -566,7 +566,7 @@ PROGRAM = Program(
     about="Reads the log of a GRPO run and says whether it failed, since when, why, and what to "
     "change.",
     home="groupwise.cli",
-    commands={row["command"]: row["about"] for row in table_rows("cli/commands.tsv")},
+    commands=table_column("cli/commands.tsv", "command", "about"),
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(
         ("backtest", "calibrate", "evaluate", "simulate", "sweep", "train"), LABORATORY

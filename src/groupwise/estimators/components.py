@@ -33,7 +33,7 @@ from groupwise.estimators.moments import (
     moments_of_scores,
     usable_groups,
 )
-from groupwise.files import table_rows
+from groupwise.files import table_column
 from groupwise.intervals import (
     Interval,
     effective_freedom,
@@ -320,7 +320,7 @@ SIGNED = {"kappa", "value", "score_mean_norm2"}
 
 
 # what each quantity is, in words
-MEANINGS = {row["name"]: row["meaning"] for row in table_rows("estimators/quantities.tsv")}
+MEANINGS = table_column("estimators/quantities.tsv", "name", "meaning")
 
 
 LARGEST = 1e60

@@ -13,14 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Ends, Float, floats
 from groupwise.errors import InvalidArgumentError, named
+from groupwise.files import table_rows
 from groupwise.plain import Words, frozen
 
 Values = Any
@@ -200,10 +201,10 @@ class ShapeAxis:
 
     low: float
     high: float
-    spans: bool = True  # whether the values count in spans of the log rather than in nothing
+    spans: bool  # whether the values count in spans of the log rather than in nothing
     # How the search spaces them. "damping" is log zeta below 1 and 1 - 1/zeta above: the overdamped
     # limit lies at a finite distance.
-    scale: Literal["log", "linear", "damping"] = "log"
+    scale: str
 
     def to_search(self, value: Float) -> Float:
         """From values to the scale of the search."""
@@ -230,14 +231,24 @@ class ShapeAxis:
         return float(low), float(high)
 
 
+@cache
+def _region(law: str) -> dict[str, ShapeAxis]:
+    """Return the shapes of a law with the region in which each is sought (`shapes.tsv`)."""
+    return {
+        row["shape"]: ShapeAxis(
+            float(row["low"]), float(row["high"]), bool(row["spans"]), row["scale"]
+        )
+        for row in table_rows("forecasting/shapes.tsv")
+        if row["law"] == law
+    }
+
+
 @frozen
 class Law:
-    """A named law: its decay, its shape parameters and the region in which they are sought.
+    """A named law: its decay; the table has its shape parameters and where they are sought.
 
     Args:
-        name: the name in reports and JSON.
-        shapes: names of the non-linear parameters, none to two.
-        axes: the region of the search, one axis a shape; time scales are in spans of the log.
+        name: the name in reports, in JSON and in `shapes.tsv`.
         decay: function of (t, *shape values) that returns g.
         slopes: function of (t, *shape values) that returns the derivatives of g by the shape
             values, stacked first.
@@ -247,12 +258,20 @@ class Law:
     """
 
     name: str
-    shapes: Words
-    axes: tuple[ShapeAxis, ...]
     decay: Callable[..., Float]
     slopes: Callable[..., Float]
     nodes: int = 48
     shapes_of: Callable[..., tuple[Float, ...]] = lambda *axes: axes
+
+    @property
+    def shapes(self) -> Words:
+        """Names of the non-linear parameters, none to two."""
+        return tuple(_region(self.name))
+
+    @property
+    def axes(self) -> tuple[ShapeAxis, ...]:
+        """The region of the search, one axis a shape; time scales are in spans of the log."""
+        return tuple(_region(self.name).values())
 
     @property
     def parameters(self) -> Words:
@@ -308,60 +327,30 @@ LAWS: tuple[Law, ...] = (
     # The reward does not move: the null hypothesis.
     Law(
         "constant",
-        (),
-        (),
         lambda time: np.zeros(np.shape(time)),
         lambda time: np.zeros((0, *np.shape(time))),
     ),
     # Force without inertia (2507.18014):
     # plateau + (start - plateau) exp(-t / time_constant)
-    Law(
-        "exponential",
-        ("time_constant",),
-        (ShapeAxis(0.005, 10.0),),
-        exponential_decay,
-        exponential_slopes,
-    ),
+    Law("exponential", exponential_decay, exponential_slopes),
     # Inertia, damping and a restoring force (2606.30789), t in updates:
     # plateau + (start - plateau) h(t + 1/2) / h(1/2),
     # h(t) = exp(-zeta w t) [cos(s w t) + (zeta / s) sin(s w t)], s = sqrt(1 - zeta^2)
     Law(
         "oscillator",
-        ("natural_frequency", "damping_ratio"),
-        (ShapeAxis(0.005, 10.0), ShapeAxis(0.03, 30.0, spans=False, scale="damping")),
         partial(oscillator_decay, update=1.0),
         partial(oscillator_slopes, update=1.0),
         shapes_of=oscillator_shapes,
     ),
     # Sigmoid in time, the predecessor of the oscillator (2507.18014):
     # start + (plateau - start) / (1 + exp(-(t - midpoint) / width))
-    Law(
-        "logistic",
-        ("midpoint", "width"),
-        (ShapeAxis(-0.5, 2.0, scale="linear"), ShapeAxis(0.02, 2.0)),
-        logistic_decay,
-        logistic_slopes,
-        nodes=112,
-    ),
+    Law("logistic", logistic_decay, logistic_slopes, nodes=112),
     # Sigmoid in log time, as ScaleRL fits it (2510.13786):
     # start + (plateau - start) / (1 + (midpoint / t)^exponent)
-    Law(
-        "scalerl_sigmoid",
-        ("midpoint", "exponent"),
-        (ShapeAxis(0.005, 10.0), ShapeAxis(0.3, 10.0, spans=False)),
-        scalerl_decay,
-        scalerl_slopes,
-        nodes=112,
-    ),
+    Law("scalerl_sigmoid", scalerl_decay, scalerl_slopes, nodes=112),
     # Power-law approach to the plateau, of learning curves:
     # plateau + (start - plateau) (1 + t / time_scale)^-exponent
-    Law(
-        "power_law",
-        ("time_scale", "exponent"),
-        (ShapeAxis(0.005, 10.0), ShapeAxis(0.1, 5.0, spans=False)),
-        power_decay,
-        power_slopes,
-    ),
+    Law("power_law", power_decay, power_slopes),
 )
 
 

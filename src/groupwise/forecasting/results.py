@@ -12,11 +12,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from groupwise.arrays import Float, no_rows
+from groupwise.files import table_rows
 from groupwise.forecasting.observations import correlations
 from groupwise.intervals import Interval, percent
 from groupwise.plain import (
@@ -98,63 +99,32 @@ def constant_rate(rate_T: Float | None) -> Tested:
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary", "unavailable"]
 
 
+_OUTCOMES = {row["outcome"]: row for row in table_rows("forecasting/outcomes.tsv")}
+
+
 class FitOutcome(Enum):
-    """What fits come to: the status that is reported, and the sentence that takes its numbers."""
+    """What fits come to: the status that is reported, and the sentence that takes its numbers
+    (`outcomes.tsv`).
+    """
 
-    CONVERGED = (
-        "converged",
-        "the {law} fits: the metric {way} from {start} to a plateau of {plateau}",
-    )
-    SHARED = (
-        "converged",
-        ("the metric {way} from {start} to a plateau of {plateau} for each law that fits ({laws})"),
-    )
-    FLAT = "flat", "flat: no law clearly beats a constant over {rows} rows; the level is {level}"
-    STILL = (
-        "flat",
-        "flat: every one of {rows} rows is exactly {value:.6g}; a live metric would vary",
-    )
-    COLLAPSED = (
-        "non_stationary",
-        "collapsed: most of what the mean had reached is lost from update {since:.6g} on",
-    )
-    WANDERS = (
-        "non_stationary",
-        "non-stationary: the mean drifts too slowly for this log, so no law describes it",
-    )
-    TOO_FEW = (
-        "not_identifiable",
-        "not identifiable yet: {rows} independent observations are too few; the level is {level}",
-    )
-    MAYBE_SMOOTHED = (
-        "not_identifiable",
-        (
-            "not identifiable yet: {rows} rows cannot separate slow noise from a curve that was "
-            "smoothed, which would hide its start; a forecast is valid in both cases; "
-            "if the log is not smoothed, give --set smoothing=1"
-        ),
-    )
-    EMPTY = (
-        "not_identifiable",
-        "not identifiable yet: the {law} explains hardly any change",
-    )
-    SLOW_NOISE = (
-        "not_identifiable",
-        (
-            "not identifiable yet: {rows} rows cannot separate slow change from slow noise; a "
-            "constant would be at {level}"
-        ),
-    )
-    OPEN = (
-        "not_identifiable",
-        "not identifiable yet: the rows do not settle the {names} of the {law}",
-    )
-    UNAVAILABLE = "unavailable", "{problem}"
+    CONVERGED = "converged"
+    SHARED = "shared"
+    FLAT = "flat"
+    STILL = "still"
+    COLLAPSED = "collapsed"
+    WANDERS = "wanders"
+    TOO_FEW = "too_few"
+    MAYBE_SMOOTHED = "maybe_smoothed"
+    EMPTY = "empty"
+    SLOW_NOISE = "slow_noise"
+    OPEN = "open"
+    UNAVAILABLE = "unavailable"
 
-    def __init__(self, status: FitStatus, sentence: str) -> None:
-        """Name both parts of the value."""
-        self.status: FitStatus = status
-        self.sentence = sentence
+    def __init__(self, outcome: str) -> None:
+        """Take both from the table."""
+        row = _OUTCOMES[outcome]
+        self.status = cast("FitStatus", row["status"])
+        self.sentence = row["sentence"]
 
 
 @frozen

@@ -13,16 +13,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.files import table_column
 from groupwise.wording import clean
 
 PAGE = "GROUPWISE_PAGE"  # the environment variable with the address of the page
-LEVELS = {
-    State.OK: "INFO",
-    State.WARNING: "WARN",
-    State.FAILING: "ERROR",
-    State.FAILED: "ERROR",
-    State.CANNOT_TELL: "WARN",
-}
+LEVELS = table_column("states.tsv", "state", "level")
 _LONGEST, _LONGEST_TAG = 600, 500
 _LOOPBACK = re.compile(r"localhost|::1|127(\.\d+){3}")
 # The token of a live page, 32 letters of base64, wherever a proxy puts it; what comes behind goes

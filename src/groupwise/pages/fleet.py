@@ -12,7 +12,7 @@ from groupwise.analysis.fleet import Fleet
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, State
 from groupwise.pages.html import document
 from groupwise.pages.markup import filled, tag
-from groupwise.pages.screen import STYLES, head_of
+from groupwise.pages.screen import head_of, style_of
 from groupwise.parsing import JsonView
 from groupwise.wording import clean, count
 
@@ -24,12 +24,7 @@ _MOST_UNREADABLE = 3  # lines; the others are counted
 
 def heads_of(*, plain: bool = False) -> dict[str, str]:
     """Return mark and words of every state of a run in a fleet, worst first."""
-    return {
-        str(state): head_of(state, plain=plain)
-        if isinstance(state, State)
-        else f"{'-' if plain else '–'} {state.upper()}"
-        for state in WORST_FIRST
-    }
+    return {state: head_of(state, plain=plain) for state in WORST_FIRST}
 
 
 def summary_of(fleet: Fleet) -> str:
@@ -51,10 +46,7 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
     for row in fleet.runs:
         if row in counted:
             continue
-        line = Text(
-            f"{heads[row.state]:<{_WIDE}}",
-            style="" if row.state == UNREADABLE else f"bold {STYLES[State(row.state)]}",
-        )
+        line = Text(f"{heads[row.state]:<{_WIDE}}", style=style_of(row.state))
         line.append(
             f"{clean(row.opened, longest=_LONGEST)}  {clean(row.headline)}",
             style="not bold default",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from groupwise.analysis.rollouts import VIEWS
 from groupwise.errors import GroupwiseError
+from groupwise.files import table_column
 from groupwise.pages.live_hub import Hub
 from groupwise.pages.markup import FILES, filled, page_file
 from groupwise.wording import clean
@@ -43,19 +44,7 @@ _MOST_CONNECTIONS, _MOST_HEAD = (
 _MOST_WAITING = 128
 _PATIENCE = 10.0  # seconds in which a connection must have asked
 _NAMES = frozenset({"127.0.0.1", "localhost", "[::1]"})
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types "
-    "'none'"
-)
-_HEADERS = {
-    "content-security-policy": _POLICY,
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "cache-control": "no-store",
-}
+_HEADERS = table_column("pages/headers.tsv", "header", "value")
 _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*)">')
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
-from groupwise.files import table_rows
+from groupwise.files import table_column
 from groupwise.plain import Words, frozen
 from groupwise.wording import bare_name, capital, clean, count, number, ranged, sentence
 
@@ -22,9 +22,8 @@ _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22,
 _LONGEST_REMARK = 1000
 _MOST_PARTS = 4  # of a line of a page
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
-# In the order of the states: ok, warning, failing, failed, cannot tell.
-_MARKS = dict(zip(State, "✓!✗✗?", strict=True))
-STYLES = dict(zip(State, ("green", "yellow", "red", "red", "magenta"), strict=True))
+_MARKS = table_column("states.tsv", "state", "mark")
+_STYLES = table_column("states.tsv", "state", "style")
 _CHECK_STYLES = {
     Status.CRITICAL: "red",
     Status.WARNING: "yellow",
@@ -66,7 +65,7 @@ def print_judgement(
     """
     plain = _plain(console)
     first, *others = judgement_lines(judgement, plain=plain)
-    _print(console, first, f"bold {STYLES[judgement.state]}", len(head_of(judgement.state)))
+    _print(console, first, style_of(judgement.state), len(head_of(judgement.state)))
     for line in others:
         _print(console, line)
     if why:
@@ -157,9 +156,15 @@ def _print(console: Console, line: str, style: str = "", styled: int | None = No
     console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
 
-def head_of(state: State, *, plain: bool = False) -> str:
+def head_of(state: str, *, plain: bool = False) -> str:
     """Return mark and word of a state."""
-    return _spelt(f"{_MARKS[state]} {state.value.replace('_', ' ').upper()}", plain=plain)
+    return _spelt(f"{_MARKS[state]} {state.replace('_', ' ').upper()}", plain=plain)
+
+
+def style_of(state: str) -> str:
+    """Return how the terminal shows a state; what is none is shown as other text."""
+    style = _STYLES[state]
+    return f"bold {style}" if style else ""
 
 
 def _headline(judgement: Judgement, spell: Spell) -> list[str]:
@@ -313,9 +318,8 @@ def _start(text: str, room: int) -> str:
 
 def check_title(check: str) -> str:
     """Return the name of a check as words."""
-    rows = table_rows("diagnostics/checks.tsv")
-    usual = capital(check.replace("_", " "))
-    return next((row["title"] for row in rows if row["check"] == check), usual)
+    titles = table_column("diagnostics/checks.tsv", "check", "title")
+    return titles.get(check, capital(check.replace("_", " ")))
 
 
 def _answer(check: Finding) -> str:

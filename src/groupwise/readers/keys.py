@@ -106,8 +106,7 @@ def _rules() -> Iterator[KeyRule]:
 RULES = tuple(_rules())
 # Canonical name -> group of the table in the docs, unit, and what it is.
 QUANTITIES = {
-    row["quantity"]: (row["group"], row["unit"], row["definition"])
-    for row in table_rows("readers/quantities.tsv")
+    name: tuple(words) for name, *words in map(dict.values, table_rows("readers/quantities.tsv"))
 }
 
 _NEWEST: Version = (99, 99)

@@ -19,7 +19,7 @@ import polars as pl
 from groupwise import parsing
 from groupwise.arrays import Flags, Float, Whole
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
-from groupwise.files import open_regular, table_rows
+from groupwise.files import open_regular, table_column
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Words, frozen
 from groupwise.wording import clean, count
@@ -46,7 +46,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 Odd = Counter[
     tuple[str, str]
 ]  # (kind, column) -> cells of a journal that a table cannot hold as they are
-_ODD = {row["kind"]: row["said"] for row in table_rows("record/odd.tsv")}
+_ODD = table_column("record/odd.tsv", "kind", "said")
 
 
 def odd_notes(odd: Odd) -> Words:

@@ -10,7 +10,7 @@ from typing import Literal, cast
 from groupwise.edge.mode import ImportanceRatio, KLTerm, LagKind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Words, frozen
-from groupwise.record.run import RunConfig, RunRecord
+from groupwise.record.run import RULES, RunConfig, RunRecord
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
@@ -18,12 +18,6 @@ UNKNOWN_PLACE = (
     "the full lag, whatever the importance ratio. Give it with --set kl_in=PLACE (none, reward or "
     "loss)."
 )
-_REQUESTS = {
-    "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",
-    "beta1": "beta1=VALUE",
-    "lag_kind": "lag_kind=KIND (none, fixed, refresh or async)",
-    "refresh_interval": "refresh_interval=UPDATES",
-}
 CURRENT_TERM = (
     "A KL term in the loss is current while the rest of the gradient is as old as the rollouts. "
     "All of it is treated as old (in the two-armed bandit the old part is 1.04 times the whole)."
@@ -34,7 +28,7 @@ class UnknownSettingError(InvalidArgumentError):
     """Settings that are needed are unknown."""
 
     def __init__(self, *names: str, framework: str = "") -> None:
-        requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
+        requests = "; ".join(f"--set {RULES[name]['request']}" for name in names)
         default = "" if framework else "; or --set framework=NAME (trl, verl, ...) for its defaults"
         super().__init__(
             f"expected {', '.join(names)}, which the run does not state: give {requests}{default}"

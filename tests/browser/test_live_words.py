@@ -152,7 +152,6 @@ def test_every_word_of_a_judgement_has_its_place(live: Any) -> None:
         "#forecast": ["It ends at 0.5."],
         "#events li": [
             "Not read: no such file.",
-            "This format is read whole whenever it changes.",
         ],
         "#no-completions": ["log completions"],
         "#checks li": [

@@ -495,6 +495,7 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
                 cause=Cause(
                     Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the texts",)
                 ),
+                do="log the texts",
             ),
             State.CANNOT_TELL,
             (

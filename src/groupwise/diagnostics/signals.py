@@ -1106,27 +1106,25 @@ def sign_of(
     # Of a row that leaps, or a move that began before the reach, what stood before it.
     near = first if small or watched.spike else just_before(signal, row)
     words = _move_in_words(watched, near, there, last)
-    begun = slice(before.start, before.start + few)
-    ends = median(ahead[begun]), median(ahead[just])
-    noise = _SCATTERS * scatter(ahead[before] - np.linspace(*ends, before.stop - before.start))
-    if ends[1] - ends[0] > max(matters, noise) and not watched.spike:
-        if (left := left_band(ahead[: row + 1], matters)) is not None:
-            row, last = left, reached
-            near = first = just_before(signal, row)
-            words = f"{_move_in_words(watched, near, near, last)} by step {signal.step_at(since):,}"
-        elif peak < 0 and near is not first and not watched.share:
-            level = short(median(signal.value_T[begun]))
-            words += f", from {level} at step {signal.step_at(before.start):,}"
-    return Sign(
-        watched.quantity,
-        signal.step_at(row),
-        near,
-        last,
-        words,
-        reached=reached,
-        usual=first,
-        column=signal.column,
-    )
+    slid = not watched.spike and _slid(ahead, before, just, matters)
+    left = left_band(ahead[: row + 1], matters) if slid else None
+    if left is not None:
+        row, last = left, reached
+        near = first = just_before(signal, row)
+        words = f"{_move_in_words(watched, near, near, last)} by step {signal.step_at(since):,}"
+    elif slid and peak < 0 and near is not first and not watched.share:
+        level = short(median(signal.value_T[before.start : before.start + few]))
+        words += f", from {level} at step {signal.step_at(before.start):,}"
+    quantity, step, column = watched.quantity, signal.step_at(row), signal.column
+    return Sign(quantity, step, near, last, words, reached=reached, usual=first, column=column)
+
+
+def _slid(ahead_T: Float, before: slice, just: slice, matters: float) -> bool:
+    """Whether a level had moved by more than matters, and than its noise, just before a row."""
+    begun = slice(before.start, before.start + just.stop - just.start)
+    ends = median(ahead_T[begun]), median(ahead_T[just])
+    line_T = np.linspace(*ends, before.stop - before.start)
+    return ends[1] - ends[0] > max(matters, _SCATTERS * scatter(ahead_T[before] - line_T))
 
 
 def left_band(ahead_T: Float, matters: float) -> int | None:

@@ -861,16 +861,15 @@ _PARTED = {"reward_hacking", "overfitting"}
 
 def _parted(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Words:
     """Say of which groups the reward parted from the held-out one, where all runs log that."""
-    names = []
+    names: dict[str, _Taken] = {}
     for group, row in zip(groups, rows, strict=True):
         for run in row:
-            if _HELD_OUT not in [meaning.quantity for meaning in run.record.meanings]:
+            if not any(meaning.quantity == _HELD_OUT for meaning in run.record.meanings):
                 return ()
             if _PARTED & {*run.judgement.cause.keys, *run.judgement.cause.rivals}:
-                names.append(group.name)
-    parted = listing([*dict.fromkeys(names)])
-    said = f"These are held-out rewards, from which the reward of {parted} parted."
-    return (said,) if names else ()
+                names[group.name] = run
+    said = f"These are held-out rewards, from which the reward of {listing([*names])} parted."
+    return (said,) * bool(names)
 
 
 def _scales(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Words:
@@ -881,13 +880,9 @@ def _scales(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Wor
     ranges = {}
     for group, (first, *_) in zip(groups, rows, strict=True):
         if ends := first.series.likely_bounds if several else first.series.bounds:
-            ranges[ends] = group.name
-    if len(ranges) < 2:
-        return ()
-    lies = [
-        f"{name}'s lies in {number(low)} to {number(high)}" for (low, high), name in ranges.items()
-    ]
-    return (f"The levels are not comparable: of the rewards {listing(lies)}.",)
+            ranges[ends] = f"{group.name}'s lies in {number(ends[0])} to {number(ends[1])}"
+    said = f"The levels are not comparable: of the rewards {listing([*ranges.values()])}."
+    return (said,) * (len(ranges) > 1)
 
 
 def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:

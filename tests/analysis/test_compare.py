@@ -25,7 +25,7 @@ from groupwise.comparison.compare import Comparison, Contrast, Measured, Pairing
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
-from groupwise.record.run import RunRecord, Source, named_apart, read_probes, steps_table
+from groupwise.record.run import Meaning, RunRecord, Source, named_apart, read_probes, steps_table
 
 
 def rising(seed: int, end: float = 0.98, rows: int = 60) -> np.ndarray:
@@ -374,3 +374,73 @@ def test_names_that_are_shortened_to_one_keep_what_differs() -> None:
         *short_names([third]),
     ]
     assert short_names(["plain.csv", f"other{end}.log"]) == ["plain", "other_and_a…f_them_have"]
+
+
+def logged(name: str, meanings: dict[str, str], **columns: np.ndarray) -> RunRecord:
+    rows = len(next(iter(columns.values())))
+    return RunRecord(
+        name,
+        steps_table(range(1, rows + 1), columns),
+        meanings=tuple(Meaning(key, quantity, "test") for key, quantity in meanings.items()),
+    )
+
+
+ENDS = {"score_min": "reward_min", "score_max": "reward_max"}
+
+
+def scored(name: str, low: float, high: float, key: str = "score") -> RunRecord:
+    """A run whose rewards are logged with the smallest and the largest, the same in all rows."""
+    value = low + (high - low) * rising(len(name), 0.9)
+    given = {"score_min": np.full(60, low), "score_max": np.full(60, high)}
+    return logged(name, {key: "reward"} | ENDS, **{key: value}, **given)
+
+
+def bare(name: str, key: str) -> RunRecord:
+    return logged(name, {key: "reward"}, **{key: rising(9, 0.8)})
+
+
+@each_case(
+    ("first", "second", "compared"),
+    [
+        (scored("A", -1, 1), scored("Bb", 0, 1), False),
+        (scored("A", -1, 1), bare("Bb", "reward_mean"), False),
+        # the same column may lie in the same range, of which this run shows less
+        (scored("A", 0, 1.5), bare("Bb", "score"), True),
+        (scored("A", 0, 1), scored("Bb", 0, 1, "points"), True),
+        (bare("A", "score"), bare("Bb", "points"), True),
+    ],
+)
+def test_levels_of_rewards_that_lie_in_other_ranges_are_not_compared(
+    first: RunRecord, second: RunRecord, compared: bool
+) -> None:
+    said = str(gw.compare(first, second))
+    assert ("not comparable" not in said) is compared
+    assert (" over steps " in said) is compared
+    if not compared:
+        says("analysis/compare/6", said)
+
+
+@each_case(
+    ("falls", "logs", "metric", "answer"),
+    [
+        (True, True, "held", "A failed and B did not: A ends at 0.21 and B ends at 0.69"),
+        (False, True, "r", "B is below A: "),
+        (True, False, "r", "A failed and B did not: A ends at 0.89 and B ends at 0.69"),
+    ],
+)
+def test_a_run_whose_reward_parts_from_the_held_out_one_is_compared_by_that(
+    falls: bool, logs: bool, metric: str, answer: str
+) -> None:
+    """Of the hacked run the reward is the higher, and the held-out reward the lower."""
+    noise, row = np.random.default_rng(5).normal(0, 0.01, (4, 200)), np.arange(200) / 200
+    keys = {"r": "reward", "held": "eval/reward"}
+    held = 0.5 + (-0.3 if falls else 0.3) * row
+    hacked = logged("A", keys, r=0.3 + 0.6 * row + noise[0], held=held + noise[1])
+    healthy = {"r": 0.3 + 0.4 * row + noise[2], "held": 0.3 + 0.4 * row + noise[3]}
+    other = {key: healthy[key] for key in keys if logs or key == "r"}
+    comparison = gw.compare(hacked, logged("B", {key: keys[key] for key in other}, **other))
+    assert comparison.metric == metric
+    assert comparison.answer[0].startswith(answer)
+    assert ("held-out" in comparison.sentence) is (metric == "held")
+    if metric == "held":
+        says("analysis/compare/7", comparison.answer[-1])

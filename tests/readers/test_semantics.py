@@ -216,6 +216,47 @@ def test_other_logs_are_judged_by_name() -> None:
     }
 
 
+@each_case(
+    ("framework", "quantities"),
+    [
+        (
+            "slime",
+            {
+                "rollout/zero_std/all_zero_percentage": "all_wrong_share",
+                "rollout/zero_std/all_one_percentage": "all_right_share",
+                "rollout/fully_async/avg_staleness": "staleness",
+                "rollout/fully_async/max_staleness": "staleness_max",
+                "rollout/fully_async/stale_groups_filtered": "stale_groups",
+                "rollout/fully_async/stale_groups_recycled": "stale_groups",
+                "train/train_rollout_kl": "sampler_mismatch",  # no KL to the reference
+                "train/kl_loss": "kl",
+                "perf/step_time": "step_time",
+            },
+        ),
+        (
+            "verl",
+            {
+                "training/off_policy/evicted_samples": "stale_groups",  # it counts prompts
+                "training/rollout_failure/evicted_samples": "dropped_samples",
+                "async/staleness_mean": "staleness",
+                "async/staleness_max": "staleness_max",
+            },
+        ),
+        ("open-instruct", {"stale_results_dropped": "stale_groups"}),
+        ("", {"rollout/fully_async/queue_size": ""}),
+    ],
+)
+def test_what_asynchronous_trainers_log(framework: str, quantities: dict[str, str]) -> None:
+    data = columns(*quantities)
+    read = meanings_of(data, RunConfig(), framework=framework, complete=False, window=1)
+    assert {item.column: item.quantity for item in read} == {
+        key: quantity for key, quantity in quantities.items() if quantity
+    }
+    shares, _, notes = as_shares(data, read)
+    assert not notes
+    assert all(np.array_equal(shares[key], data[key]) for key in shares)
+
+
 def test_a_score_is_of_its_source_where_there_are_several() -> None:
     key = "eval/gsm8k/accuracy/mean@4"
     assert plain(columns(key, "eval/aime_accuracy"))[key].quantity == "eval/reward/gsm8k"

@@ -346,20 +346,22 @@ def _mean(values: list[float]) -> float:
 _TOO_FEW = "there are too few rows to separate a difference from noise"
 
 
-def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
-    """The answer, a sentence or two: of a failure, if a run failed, and else of the difference."""
+def answered(groups: Sequence[ComparedGroup], comparison: Comparison, scales: Words = ()) -> Words:
+    """The answer, a sentence or two: of a failure, if a run failed, and else of the difference, or
+    of scales that differ.
+    """
     failed = any(group.failed for group in groups)
     if len(groups) > 2:
         return (
             *(_failures(groups) if failed else ()),
-            *_ranking(groups, comparison),
+            *(scales or _ranking(groups, comparison)),
             *_too_short(groups),
         )
     first, second = groups
     if failed:
-        return _failure(first, second)
+        return *_failure(first, second), *scales
     return (
-        (*difference_sentence(first, second, comparison), *_too_short(groups))
+        (*(scales or difference_sentence(first, second, comparison)), *_too_short(groups))
         if comparison.pairings
         else (f"{_end(second, first)}; {_TOO_FEW}.",)
     )
@@ -753,6 +755,9 @@ def compare_runs(
 ) -> RunComparison:
     """Judge every run, fit it, and compare the groups."""
     rows = [[_taken(record, metric, until, step) for record in group.runs] for group in groups]
+    parted = _parted(groups, rows) if metric == "reward" else ()
+    if parted:
+        rows = [[_taken(run.record, _HELD_OUT, None, step) for run in row] for row in rows]
     used = _leave_out(rows)
     for row, group in zip(rows, groups, strict=True):
         if not any(run.rows for run in row):
@@ -781,7 +786,7 @@ def compare_runs(
     if len(keys) > 1:
         notes.append(f"The runs log the metric under several keys: {', '.join(keys)}.")
     separates = _separates([run for row in rows for run in row], sorted_by)
-    answer = answered(shown, comparison)
+    answer = *answered(shown, comparison, _scales(groups, rows)), *parted
     return RunComparison(
         every[0].metric,
         shown,
@@ -847,6 +852,37 @@ def _taken(
         for clock in (series, updates)
     )
     return _Taken(cut_record, series, judgement, max(1.0, series.window * steps / spacing))
+
+
+_HELD_OUT = "eval/reward"
+# Causes for which the reward is no measure of the policy.
+_PARTED = {"reward_hacking", "overfitting"}
+
+
+def _parted(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Words:
+    """Say of which groups the reward parted from the held-out one, where all runs log that."""
+    names: dict[str, _Taken] = {}
+    for group, row in zip(groups, rows, strict=True):
+        for run in row:
+            if not any(meaning.quantity == _HELD_OUT for meaning in run.record.meanings):
+                return ()
+            if _PARTED & {*run.judgement.cause.keys, *run.judgement.cause.rivals}:
+                names[group.name] = run
+    said = f"These are held-out rewards, from which the reward of {listing([*names])} parted."
+    return (said,) * bool(names)
+
+
+def _scales(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Words:
+    """Say that levels are not comparable, where the ranges of rewards differ: those that are
+    certain, and of several columns also the likely ones.
+    """
+    several = len({row[0].series.metric for row in rows}) > 1
+    ranges = {}
+    for group, (first, *_) in zip(groups, rows, strict=True):
+        if ends := first.series.likely_bounds if several else first.series.bounds:
+            ranges[ends] = f"{group.name}'s lies in {number(ends[0])} to {number(ends[1])}"
+    said = f"The levels are not comparable: of the rewards {listing([*ranges.values()])}."
+    return (said,) * (len(ranges) > 1)
 
 
 def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:

@@ -641,7 +641,7 @@ def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
     if evidence.quantity("reward_admitted"):
         return
     kept = list(map(evidence.quantity, ("admitted_share", "trained_samples")))
-    left_out = map(evidence.quantity, ("dropped_samples", "stale_samples"))
+    left_out = map(evidence.quantity, ("dropped_samples", "stale_samples", "stale_groups"))
     for signal in filter(None, (*kept, *left_out, *evidence.matching(_LEFT_OUT))):
         ends = end_levels(signal)
         rises = signal.trend * (-1 if signal in kept else 1)

@@ -12,6 +12,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError
+from groupwise.files import forms
 from groupwise.readers import run_record
 
 # Characters of which four times as many take a pattern that goes by their square seconds, and
@@ -71,3 +72,15 @@ def test_four_times_the_length_takes_at_most_eight_times_as_long(name: str, tmp_
         ):  # not for a moment's noise
             slow[kind] = (seconds(short), seconds(long))
     assert slow == {}
+
+
+def test_a_pair_is_looked_for_in_words_of_hyphens_as_fast_as_in_words_of_dots() -> None:
+    pair, taken = next(forms("pair")), {}
+    for mark in "-.":
+        times = []
+        for _ in range(5):
+            start = time.process_time()
+            assert not pair.findall(f"a{mark}" * 2 * SHORT)
+            times.append(time.process_time() - start)
+        taken[mark] = min(times)
+    assert taken["-"] < 8 * taken["."] + NOISE

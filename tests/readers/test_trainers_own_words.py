@@ -183,6 +183,10 @@ def test_a_progress_bar_at_0_is_a_position(begin: int, tmp_path: Path) -> None:
         ("grad_l2", "gradient_norm"),
         ("acc_val", "eval/reward"),
         ("reward_eval", "eval/reward"),
+        ("acc_test", "eval/reward"),
+        ("reward_test", ""),  # perhaps of the tests that code has to pass
+        ("score_test", ""),
+        ("pass_rate_test", ""),
         ("reward_val", ""),  # perhaps its value
         ("acc_val_count", ""),
         ("grad_l2_ratio", ""),

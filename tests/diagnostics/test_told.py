@@ -397,6 +397,18 @@ def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
     assert finding.check == check
 
 
+@each_case(("step", "check"), [(60, "collapse"), (110, "zero_variance")])
+def test_groups_that_became_alike_after_a_reward_was_lost_are_what_followed(
+    step: int, check: str
+) -> None:
+    """At the same time or before it they may be why."""
+    alike = Finding(Status.CRITICAL, "", 90, check=zero_variance.NAME)
+    lost = Finding(Status.WARNING, "", step, facts=(Fact.DECLINE,), check="collapse")
+    finding = _explaining([alike, lost], alike)
+    assert finding is not None
+    assert finding.check == check
+
+
 def test_what_moved_after_a_decline_began_is_no_first_sign_of_it() -> None:
     row = np.arange(400)
     rng = np.random.default_rng(0)

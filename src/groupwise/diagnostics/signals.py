@@ -38,6 +38,7 @@ from groupwise.arrays import (
     mean_ranks,
     median,
     moving_mean,
+    rows_before,
 )
 from groupwise.diagnostics.judgement import Sign
 from groupwise.edge.mode import defaults_of
@@ -737,7 +738,7 @@ def _of_series(series: MetricSeries, *, alone: bool) -> NoisyMetric:
     functions.
     """
     sampling = (
-        math.sqrt(np.median(series.variance_T))
+        math.sqrt(median(series.variance_T))
         if series.variance_T is not None and series.variance_T.size
         else 0.0
     )
@@ -1089,7 +1090,7 @@ def sign_of(
         np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
     )
     since = max(row, min(over, len(signal) - 1))
-    just, now = slice(max(0, row - few), max(row, 1)), slice(since, since + few)
+    just, now = rows_before(max(row, 1), few), slice(since, since + few)
     first, reached, near, last = (
         median(signal.value_T[rows])
         for rows in (before, now, just, slice(row, row + max(5, len(signal) // 8)))
@@ -1098,7 +1099,7 @@ def sign_of(
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
     matters = _usual(watched, np.zeros(1))  # where nothing scatters
-    far = slice(max(0, window.start - few), max(window.start, 1))  # before the reach
+    far = rows_before(max(window.start, 1), few)  # before the reach
     ahead = np.sign(peak) * y_T
     small, drifts = (median(ahead[now]) - median(ahead[rows]) < matters for rows in (just, far))
     if small and drifts and not spiked and row > window.start:
@@ -1127,7 +1128,7 @@ def sign_of(
 def just_before(signal: NoisyMetric, row: int) -> float:
     """Return the level of the few rows before one."""
     few = max(3, len(signal) // 20)
-    return median(signal.value_T[max(0, row - few) : max(row, 1)])
+    return median(signal.value_T[rows_before(max(row, 1), few)])
 
 
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
@@ -1216,7 +1217,7 @@ def repeated_most(length: NoisyMetric) -> float | None:
     alike.
     """
     most = length.high
-    same = int((length.value_T >= 0.999 * most).sum())
+    same = (length.value_T >= 0.999 * most).sum()
     varies = length.low < 0.9 * most
     return most if varies and same >= max(5, len(length) // 10) else None
 

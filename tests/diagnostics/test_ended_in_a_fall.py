@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.diagnostics.falls import _ends_in, fall_of
+from groupwise.diagnostics.falls import _ends_in, fall_of, level_changes
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State
 from groupwise.diagnostics.signals import Evidence, signal_of
@@ -68,3 +68,29 @@ def test_slow_noise_that_ends_low_is_no_fall() -> None:
         wander_T = noise_T[: 60 + int(noise_T[60:].argmin()) + 1]
         reward = 0.5 + 0.12 * wander_T
         assert _ends_in(signal_of("reward", np.arange(len(reward)), reward), 0.0) is None
+
+
+@pytest.mark.parametrize(("stood", "since"), [(0, 306), (1, 307), (12, 308)])
+def test_the_level_after_a_fall_is_that_of_three_rows_or_more(stood: int, since: int) -> None:
+    reward = np.concatenate([healthy(300, 0.02), FELL, np.full(stood, 0.05)])
+    change = level_changes(Evidence(log(reward)))["reward"]
+    assert change.since == since
+    assert change.after == pytest.approx(reward[since - 1 :].mean())
+
+
+@pytest.mark.parametrize(("low", "first"), [(0.28, 75), (0.39, 112)])
+def test_what_stood_low_before_its_last_rows_fell_began_to_fall_as_it_slid(
+    low: float, first: int
+) -> None:
+    """Rows behind a lucky one are those of the slide; what stood near its height had not fallen."""
+    slid = np.interp(np.arange(112), [74, 95], [0.43, low])
+    reward = np.concatenate([slid, [0.43], np.full(38, 0.27)])
+    reward += 0.01 * np.random.default_rng(4).standard_normal(151)
+    reward[-3:] -= 0.04
+    cut = np.where(np.arange(151) < 85, 0.05, 0.75)
+    table = steps_table(range(151), {"reward": reward, "cut": cut})
+    names = (("reward", "reward"), ("cut", "truncated_share"))
+    meanings = tuple(Meaning(column, quantity, "test") for column, quantity in names)
+    change = level_changes(Evidence(RunRecord("run", table, meanings=meanings)))["reward"]
+    assert change.before == pytest.approx(reward[first - 20 : first].mean(), abs=0.03)
+    assert change.first == pytest.approx(first, abs=2)

@@ -128,6 +128,17 @@ def test_a_flat_reward_is_worth_a_look_although_the_policy_moves() -> None:
     says("diagnostics/odd_logs/1", judgement.headline)
 
 
+@pytest.mark.parametrize(("goes_on", "state"), [(0.0, State.FAILED), (0.2, State.WARNING)])
+def test_a_reward_that_rose_until_its_updates_ended_has_learnt_no_more_since(
+    goes_on: float, state: State
+) -> None:
+    """The rows long before they ended stood lower than those just before."""
+    reward = 0.2 + 0.4 * np.minimum(STEP / 120, 1) + goes_on * np.clip((STEP - 120) / 80, 0, 1)
+    reward += 0.02 * rng(5).standard_normal(N)
+    updates = np.where(STEP >= 120, np.nan, 0.1)
+    assert judge(log(reward=reward, loss=updates, gradient=updates)).state is state
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_to_the_end_are_told_with_their_first_column_and_step(
     bad: float,

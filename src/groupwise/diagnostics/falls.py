@@ -333,7 +333,7 @@ _NEAR = 4
 CERTAIN = 0.1
 # Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than
 # a step: chance is below 1 %.
-_SLOPE, _BETTER = 4, 12.0
+SLOPE, _BETTER = 4, 12.0
 # Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a
 # chi-square with one degree of freedom.
 _RATHER, _OPEN = 1.0, 3.84
@@ -466,7 +466,7 @@ def change_of_fall(level: NoisyMetric, fall: Fall) -> LevelChange:
     apart = np.abs(past.value_T - just_before(level, begin)) > _FAR * past.scatter
     apart = np.convolve(apart, np.ones(LOST_ROWS))[: len(apart)] >= LOST_ROWS  # for good
     before = slice(max(0, begin - few, row_after(apart[:-LOST_ROWS])), max(begin, 1))
-    late = slice(max(end, len(level) - few), None)
+    late = slice(min(max(end, len(level) - few), len(level) - LOST_ROWS), None)
     stands = level.value_T[begin:latest] > level.level(before) - level.scatter
     return change_between(level, before, late, (begin + row_after(stands), end))
 
@@ -502,7 +502,9 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
     if begin is None:
         return None
     before, late = rows_before(begin, LEVEL_ROWS), slice(begin, None)
-    return change_between(reward, before, late, (begin, begin))
+    change, loss = change_between(reward, before, late, (begin, begin)), loss_of(evidence)
+    # What stood low just before had slid there: it began with the whole loss.
+    return loss.change if loss and change.before < sum(loss.change.ends) / 2 else change
 
 
 def _with_answers(evidence: Evidence, reward: NoisyMetric) -> int | None:
@@ -581,7 +583,7 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     value = signal.value_T
     same = np.abs(value - value[-1]) <= 1e-9 * max(1.0, float(np.abs(value).max()))
     row = row_after(~same)
-    usual = max(0.1, 2 * float((same[:row].sum() + 1) / (row + 2)))
+    usual = max(0.1, 2 * (same[:row].sum() + 1) / (row + 2))
     # A number that stood there in a quarter of the rows before is nothing new.
     if (
         usual > 0.5
@@ -591,15 +593,14 @@ def constant_tail(signal: NoisyMetric) -> Constant | None:
     ):
         return None
     few = max(2, min(5, row // 4))
-    typical, near = mean_of(value[:row]), value[row - few : row].mean()
-    level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
+    level = mean_of(value[max(0, row - 4 * few) : row - few] if row > 2 * few else value[:row])
     # Rows that are window means mix both states once: the row just before the stretch is left out.
-    last = value[max(0, row - 1 - few) : row - 1].mean() if row > few else near
+    last = mean_of(value[row - 1 - few : row - 1] if row > few else value[:row])
     fell = level - float(value[-1])
     if abs(fell) < _UNITS * 2 * signal.resolution:
         return None
     # What moved away from it, or within its noise, has not come by and by.
-    noise = math.sqrt(np.mean(np.diff(value[:row]) ** 2) / few)
+    noise = math.sqrt(mean_of(np.diff(value[:row]) ** 2) / few)
     abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
     # From a level that was one: the last rows of a reward that is dying anyway, or has all but
     # arrived, are no failure of the verifier.
@@ -701,12 +702,12 @@ def find_fall(signal: NoisyMetric, floor: float) -> Fall | None:
     # Where the evidence has fallen below the threshold again, or the last rows stand high again, it
     # was made good: a twentieth of all rows, or half of those since.
     tail = below[-max(2, min(len(value) // 20, len(after) // 2)) :]
-    lasts = onset_alarm.lasts and bool(tail.mean() >= HALF)
-    top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
+    lasts = onset_alarm.lasts and mean_of(tail) >= HALF
+    top = float(height[start] if np.isfinite(height[start]) else height.max())
     end = mean_of(after) if lasts else mean_of(after[below[start:]])
     if signal.low < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
         return None  # where 0 is no floor slow noise reaches it too
-    half = _LUCK * deviation / np.sqrt(max(len(after), 1))
+    half = _LUCK * deviation / np.sqrt(len(after))
     lost = _share_lost(top, end, floor, half)
     return Fall(_closer(signal, int(first[start]), size, (top + end) / 2), top, end, lost, lasts)
 
@@ -757,7 +758,7 @@ def _for_slope(signal: NoisyMetric, row: int) -> float:
     """
     reach = min(max(8, len(signal) // 4), _WINDOW)
     first_E, last_E, explained_E = _ramps(signal.value_T[max(0, row - reach) : row + reach])
-    slope_E = last_E - first_E >= _SLOPE
+    slope_E = last_E - first_E >= SLOPE
     if not slope_E.any() or signal.scatter <= 0:
         return 0.0
     step = float(explained_E[first_E == last_E].max())
@@ -793,7 +794,7 @@ def span_of_fall(signal: NoisyMetric, row: int, *, noise: float = 0.0) -> tuple[
     few = max(5, len(signal) // 15)
     levels = moving_mean(signal.value_T[: max(row, few)], few)
     low, high = int(levels.argmax()), len(signal)
-    if high - low < _SLOPE:
+    if high - low < SLOPE:
         return row, row
     while True:  # in blocks of rows, then closer
         size = int(np.ceil((high - low) / (2 * _WINDOW)))

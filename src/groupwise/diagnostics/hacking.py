@@ -565,7 +565,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     since, step = parting.apart, parting.step
     when = f" ({parting.first:,} to {parting.last:,})"
     row = int(np.searchsorted(pair.step_M, since))
-    before, late = slice(max(0, row - few), max(row, 1)), slice(-few, None)
+    before, late = rows_before(max(row, 1), few), slice(-few, None)
     name = pair.name.removesuffix(" reward")
     if turned:
         before = _best_of(pair)

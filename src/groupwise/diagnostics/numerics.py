@@ -170,8 +170,10 @@ def finite(evidence: Evidence) -> Finding:
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
     if placeholder or (goes_on and not whole):
         return Finding(Status.INFO, message, step)
-    # A trainer that skips such updates holds its reward, and learns nothing more.
-    lost = first.row > 0 and of_updates and not rose_since(evidence, step)
+    # A trainer that skips such updates holds its reward, and learns nothing more; where it rose as
+    # they ended, the rows just before tell.
+    rose = goes_on if whole else rose_since(evidence, step)
+    lost = first.row > 0 and of_updates and not rose
     # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
     waits = not evidence.ended and not whole and first.rows < _LAGGING
     status = Status.CRITICAL if lost and not waits else Status.WARNING

@@ -38,6 +38,7 @@ from groupwise.arrays import (
     mean_ranks,
     median,
     moving_mean,
+    rows_before,
 )
 from groupwise.diagnostics.judgement import Sign
 from groupwise.edge.mode import defaults_of
@@ -737,7 +738,7 @@ def _of_series(series: MetricSeries, *, alone: bool) -> NoisyMetric:
     functions.
     """
     sampling = (
-        math.sqrt(np.median(series.variance_T))
+        math.sqrt(median(series.variance_T))
         if series.variance_T is not None and series.variance_T.size
         else 0.0
     )
@@ -1091,14 +1092,14 @@ def sign_of(
         np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
     )
     since = max(row, min(over, len(signal) - 1))
-    just, now = slice(max(0, row - few), max(row, 1)), slice(since, since + few)
+    just, now = rows_before(max(row, 1), few), slice(since, since + few)
     last_T = signal.value_T[row : row + max(5, len(signal) // 8)]
     first, reached, last = map(median, (signal.value_T[before], signal.value_T[now], last_T))
     there = float(signal.value_T[row])
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
     matters = _usual(watched, np.zeros(1))  # where nothing scatters
-    far = slice(max(0, window.start - few), max(window.start, 1))  # before the reach
+    far = rows_before(max(window.start, 1), few)  # before the reach
     ahead = np.sign(peak) * y_T
     small, drifts = (median(ahead[now]) - median(ahead[rows]) < matters for rows in (just, far))
     if small and drifts and not spiked and row > window.start:
@@ -1155,7 +1156,7 @@ def left_band(ahead_T: Float, matters: float) -> int | None:
 def just_before(signal: NoisyMetric, row: int) -> float:
     """Return the level of the few rows before one."""
     few = max(3, len(signal) // 20)
-    return median(signal.value_T[max(0, row - few) : max(row, 1)])
+    return median(signal.value_T[rows_before(max(row, 1), few)])
 
 
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
@@ -1244,7 +1245,7 @@ def repeated_most(length: NoisyMetric) -> float | None:
     alike.
     """
     most = length.high
-    same = int((length.value_T >= 0.999 * most).sum())
+    same = (length.value_T >= 0.999 * most).sum()
     varies = length.low < 0.9 * most
     return most if varies and same >= max(5, len(length) // 10) else None
 

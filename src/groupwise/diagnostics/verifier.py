@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
+from itertools import chain
 
 import numpy as np
 import polars as pl
@@ -26,6 +27,7 @@ import polars as pl
 from groupwise.arrays import Ends, Float, mean_of, median, moving_mean, row_after, rows_before
 from groupwise.diagnostics.falls import (
     DEGREE,
+    SLOPE,
     TELLING_ROWS,
     Constant,
     at_once,
@@ -192,7 +194,7 @@ def _course(kind: str, name: str, signal: NoisyMetric) -> Environment:
     best, now = float(smooth[top]), signal.level_from(-few)
     if best - now > LOST * (best - floor_of(signal)):
         row = min(row_after(smooth >= (best + now) / 2) + _SMOOTH // 2, len(signal) - few)
-        near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
+        near = rows_before(row, max(len(signal) - row, _FIRST))
         scores = [_score(signal, near, slice(row, None)), signal.trend]
         if len(signal) >= TELLING_ROWS:  # a trend hides in the scatter of few prompts a row
             noise, _ = slow_noise(signal.value_T, np.sqrt(np.arange(len(signal))), DEGREE)
@@ -788,7 +790,7 @@ def _frozen(signal: NoisyMetric, tail: Constant) -> bool:
     known or by the rows.
     """
     before = signal.value_T[rows_before(tail.row, _MANY_ZEROS)]
-    among = min(int((before > tail.value).sum()), int((before < tail.value).sum())) >= 2
+    among = bool(min((before > tail.value).sum(), (before < tail.value).sum()) >= 2)
     if signal.bounds:
         low, high = signal.bounds
         near = abs(tail.value - before.mean()) < 3 * np.diff(before).std() / 2**0.5
@@ -825,15 +827,12 @@ def _outages(evidence: Evidence) -> Finding | None:
         rest.step_T[_AROUND // 2 : -(_AROUND // 2)],
         moving_mean(rest.value_T, _AROUND),
     )
-    rows = (
-        np.concatenate([np.arange(bounds[place] + 1, bounds[place + 1]) for place in brief])
-        if brief.size
-        else brief
-    )
+    rows_between = (range(bounds[place] + 1, bounds[place + 1]) for place in brief)
+    rows = np.array([*chain.from_iterable(rows_between)], dtype=int)
     far = level[rows] > _FAR * rest.scatter
     # Batches that earn 0 by chance have others near them, and those of a few rollouts know few
     # numbers.
-    near = int((rest.value_T < 0.5 * level[earns]).sum())
+    near = (rest.value_T < 0.5 * level[earns]).sum()
     if (
         far.sum() < max(_OUTAGES, len(reward) // 50, 10 * near)
         or len(np.unique(rest.value_T)) < _NUMBERS
@@ -950,9 +949,14 @@ def _fallen(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
 def _declined(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     """Find a decline to above half of the height that clearly came at once, or the most of it."""
     decline = decline_of(evidence)
-    if decline is None or not at_once(level, decline.middle, clearly=False):
+    if decline is None:
         return None
+    # Where the answers are watched, and went on as before, it is enough that a step fits best.
     row, few = decline.middle, max(5, len(level) // 20)
+    steep = decline.end - decline.begin < SLOPE
+    watched = behaviour_change(evidence, level.step_at(row)) is not None
+    if not (at_once(level, row, clearly=False) or (steep and watched)):
+        return None
     change = level.change(rows_before(row, few), slice(row, row + few)).value
     most = -change >= HALF * (decline.change.before - decline.change.after)
     return (row, change) if most else None

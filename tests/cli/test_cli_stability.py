@@ -207,3 +207,10 @@ def test_every_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str], arguments: str, words: str
 ) -> None:
     assert words in refused(capsys, arguments)
+
+
+def test_a_run_that_approaches_nothing_is_refused(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(home, np.full(300, 0.5))
+    assert "got one that does not (flat): choose" in refused(capsys, RUN)

@@ -503,20 +503,3 @@ def test_a_reward_that_was_there_and_is_gone_was_not_too_hard(
     assert judgement.state is State.FAILED
     assert ("the task is too hard" in judgement.cause.names) is hard
     assert "a broken verifier" in judgement.cause.names
-
-
-@pytest.mark.parametrize(
-    ("rows", "watched", "at_once"),
-    [(1, True, {10, 11, 12}), (1, False, {4, 5}), (60, True, {1, 2})],
-)
-def test_where_the_answers_went_on_it_is_enough_that_a_step_fits_best(
-    rows: int, watched: bool, at_once: set[int]
-) -> None:
-    """Of twelve drops by two scatters of a row; of as many that nobody watched, or slow ones."""
-    row, shown = np.arange(150), 0
-    for seed in (0, 6, 11, 13, 26, 35, 39, 1, 2, 3, 4, 5):
-        rng = np.random.default_rng(seed)
-        reward = 0.6 - 0.25 * np.clip((row - 71) / rows, 0, 1) + 0.125 * rng.standard_normal(150)
-        entropy = {"entropy": 0.4 + 0.01 * rng.standard_normal(150)} if watched else {}
-        shown += Fact.PART_LOST_AT_ONCE in finding_of(reward=reward, **entropy).facts
-    assert shown in at_once

@@ -333,7 +333,7 @@ _NEAR = 4
 CERTAIN = 0.1
 # Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than
 # a step: chance is below 1 %.
-SLOPE, _BETTER = 4, 12.0
+_SLOPE, _BETTER = 4, 12.0
 # Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a
 # chi-square with one degree of freedom.
 _RATHER, _OPEN = 1.0, 3.84
@@ -758,7 +758,7 @@ def _for_slope(signal: NoisyMetric, row: int) -> float:
     """
     reach = min(max(8, len(signal) // 4), _WINDOW)
     first_E, last_E, explained_E = _ramps(signal.value_T[max(0, row - reach) : row + reach])
-    slope_E = last_E - first_E >= SLOPE
+    slope_E = last_E - first_E >= _SLOPE
     if not slope_E.any() or signal.scatter <= 0:
         return 0.0
     step = float(explained_E[first_E == last_E].max())
@@ -794,7 +794,7 @@ def span_of_fall(signal: NoisyMetric, row: int, *, noise: float = 0.0) -> tuple[
     few = max(5, len(signal) // 15)
     levels = moving_mean(signal.value_T[: max(row, few)], few)
     low, high = int(levels.argmax()), len(signal)
-    if high - low < SLOPE:
+    if high - low < _SLOPE:
         return row, row
     while True:  # in blocks of rows, then closer
         size = int(np.ceil((high - low) / (2 * _WINDOW)))

@@ -27,7 +27,6 @@ import polars as pl
 from groupwise.arrays import Ends, Float, mean_of, median, moving_mean, row_after, rows_before
 from groupwise.diagnostics.falls import (
     DEGREE,
-    SLOPE,
     TELLING_ROWS,
     Constant,
     at_once,
@@ -949,14 +948,9 @@ def _fallen(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
 def _declined(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     """Find a decline to above half of the height that clearly came at once, or the most of it."""
     decline = decline_of(evidence)
-    if decline is None:
+    if decline is None or not at_once(level, decline.middle, clearly=False):
         return None
-    # Where the answers are watched, and went on as before, it is enough that a step fits best.
     row, few = decline.middle, max(5, len(level) // 20)
-    steep = decline.end - decline.begin < SLOPE
-    watched = behaviour_change(evidence, level.step_at(row)) is not None
-    if not (at_once(level, row, clearly=False) or (steep and watched)):
-        return None
     change = level.change(rows_before(row, few), slice(row, row + few)).value
     most = -change >= HALF * (decline.change.before - decline.change.after)
     return (row, change) if most else None

@@ -519,6 +519,7 @@ def test_a_hyphen_between_letters_is_of_a_name(pair: str, name: str, tmp_path: P
         ("eval-reward", "eval/reward"),
         ("held-out-acc", "eval/reward"),
         ("latest-acc", "task_score"),
+        ("test-case accuracy", "task_score"),  # of the tests of a task
         ("val-core/maths/acc/mean@1", "eval/reward"),  # verl's, by its own rule
     ],
 )

@@ -123,7 +123,8 @@ _SINCE = tuple(
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset(vocabulary("trl_family"))
-_HELD_OUT = re.compile(rf"^{HELD_OUT}([/_. ]|-(?!core|aux))|(?<=/)(eval(uation)?|val(idation)?)s?/")
+# Behind a hyphen is one word alone: test-acc, not test-case accuracy.
+_HELD_OUT = re.compile(rf"^{HELD_OUT}([/_. ]|-(?=[a-z]+$))|(?<=/)(eval(uation)?|val(idation)?)s?/")
 # A framework is known by any one of these keys, or by several that others write too; the first
 # that fits counts.
 _FRAMEWORKS = tuple(

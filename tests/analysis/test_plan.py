@@ -26,7 +26,7 @@ from groupwise.analysis.plan import (
     size_named,
 )
 from groupwise.analysis.replay import PROXY
-from groupwise.api.calls import plan
+from groupwise.api.calls import plan, replay
 from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
@@ -38,7 +38,7 @@ from groupwise.pages.text import print_run_plan
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.metric import LOG_COMPLETIONS
-from groupwise.wording import number, ranged
+from groupwise.wording import number, ranged, sentence
 
 
 def log(**settings: float | str) -> RunRecord:
@@ -205,6 +205,7 @@ def test_without_components_rewards_are_told() -> None:
         "plan",
         "missing",
         "command",
+        "unavailable",
     }
     assert (answer.bought, answer.budget) == ("", None)
     unknown = plan(log())
@@ -226,6 +227,7 @@ def test_without_components_rewards_are_told() -> None:
         ("reinforce", None, ("reward",), False),
         ("gae", 8, ("reward",), True),
         ("gae", None, ("reward", "frac_reward_zero_std"), True),
+        ("gae", 8, ("reward", "frac_reward_zero_std"), True),
         ("grpo", None, ("reward",), True),
         (None, None, ("reward",), True),
     ],
@@ -240,11 +242,16 @@ def test_a_run_whose_method_needs_no_groups_is_asked_for_no_size(
     record = replace(
         record, steps=record.steps.drop({"frac_reward_zero_std"} - {*columns}), meanings=meanings
     )
-    missing = plan(record).missing
-    assert group_size_evidence(record).missing in ("", missing)
-    assert ("no group size" in missing) != groups
-    if not groups:
-        says("analysis/plan/6", missing, method=str(loss))
+    said, evidence = plan(record), group_size_evidence(record)
+    logged = "frac_reward_zero_std" in columns
+    assert bool(evidence.rewards) == bool(size and logged)
+    if groups:
+        assert (said.unavailable, evidence.missing) == ("", said.missing)
+        assert ("--set group_size=G" in said.missing) == (logged and not size)
+        return
+    says("analysis/plan/6", said.unavailable, method=str(loss))
+    assert str(said) == evidence.missing == sentence(said.unavailable)
+    assert replay(record).unavailable == evidence.missing
 
 
 def test_the_pages_name_one_group_size_without_components() -> None:

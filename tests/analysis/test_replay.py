@@ -262,6 +262,6 @@ def test_a_share_of_zero_variance_groups_without_their_size_asks_for_the_size(
     log = tmp_path / "log.csv"
     rows = [f"{step},{0.5 + step % 3 / 50},{0.3 + step % 2 / 10}" for step in range(60)]
     log.write_text("\n".join(["step,reward,frac_reward_zero_std", *rows]))
-    assert "of larger groups give --set group_size=G" in refused(capsys, "replay", str(log))
+    assert "got none: give --set group_size=G" in refused(capsys, "replay", str(log))
     plain = printed(capsys, "replay", str(log), "--set", "group_size=8")
     assert "dynamic sampling needs" in plain["status"]

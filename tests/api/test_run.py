@@ -572,10 +572,54 @@ def test_a_log_in_memory_is_read_as_its_file_is(tmp_path: Path) -> None:
         assert str(gw.fit(given)) == str(wanted.fit())
         assert run["kl"][1:].tolist() == wanted["kl"][1:].tolist()
         assert (run.sources, run.config.value("group_size")) == ((), 8)
+        assert gw.report(given, tmp_path / "one.html", force=True).exists()
+    # a list of such is a run each
+    several = gw.report([columns, rows, pl.DataFrame(columns)], tmp_path / "three.html")
+    page = re.sub("<wbr>|</?b>", "", several.read_text(encoding="utf-8"))
+    assert "<h1>3 runs</h1>" in page
+    assert "groupwise-rows" not in page
     # numbers are values as before, and what is neither is named
     assert gw.judge(RISE).headline == gw.judge(pl.Series(RISE)).headline
     with pytest.raises(InvalidArgumentError, match=r"got list: give one of them, or open_run"):
         gw.judge(["a", "b"])
+
+
+@each_case(
+    ("given", "said"),
+    [
+        (
+            [{"a": 1, "b": 2}],
+            (
+                "expected a log, got the given table, which has neither steps nor a known metric: "
+                'name them with columns={"step": "NAME"}'
+            ),
+        ),
+        (
+            [],
+            (
+                "expected rows with numbers, got none in the given table: give the log of a run, "
+                "or wait for its first row"
+            ),
+        ),
+        (
+            {"step": [1, 2], "reward": ["x", "y"]},
+            "expected numbers beside the step, got none in the given table: give the log of a run",
+        ),
+    ],
+)
+def test_an_error_of_a_log_in_memory_names_no_file_and_no_option(given: Any, said: str) -> None:
+    with pytest.raises(GroupwiseError) as refused:
+        gw.open_run(given)
+    assert str(refused.value) == said
+
+
+def test_a_data_frame_with_two_columns_of_one_name_is_refused() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame([[1, 0.5, 0.6], [2, 0.7, 0.8]], columns=["step", "reward", "reward"])
+    with pytest.raises(InvalidArgumentError, match=r"got step, reward, reward: rename"):
+        gw.open_run(frame)
+    frame.columns = ["step", "reward", "other"]
+    assert gw.open_run(frame)["reward"].tolist() == [0.5, 0.7]
 
 
 def test_a_plan_says_first_that_a_run_needs_attention() -> None:

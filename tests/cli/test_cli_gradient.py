@@ -244,6 +244,8 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (["components", "run.csv", "--model", "m", "--sketch-width", "0"], "--sketch-width"),
         (["components", "run.csv", "--model", "m", "--steps", "9:1"], "100:200"),
         (["components", "run.csv", "--model", "m", "--steps", "x"], "100:200"),
+        (["plan", "run.csv", "--set", "loss=ppo"], "got ppo, which has no groups (--set): plan a"),
+        (["replay", "run.csv", "--set", "loss=ppo"], "got ppo, which has no groups (--set): plan"),
     ],
 )
 def test_every_mistake_is_one_line(

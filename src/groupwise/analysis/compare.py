@@ -207,7 +207,7 @@ def differing_settings(
 
     And on those in which the runs of one group do.
     """
-    between, within, untold = dict[str, str](), [], []
+    between, within, untold, notes = dict[str, str](), [], [], []
     for name in RULES:
         if name in besides or name == "seed":
             continue
@@ -226,14 +226,16 @@ def differing_settings(
             between[name] = f"{name} ({'; '.join(each)})"
         elif any(values) and not all(values):
             untold.append(name)
-    notes = {
-        f"The groups differ in {', '.join(between.values())}: any of these may cause the result.": (
-            between
-        ),
-        f"Runs within a group differ in {', '.join(within)}: this counts as seed noise.": within,
-        f"Not every group states {listing(untold)}: these may differ too.": untold,
-    }
-    return tuple(between), [note for note, names in notes.items() if names]
+    if between:
+        listed = ", ".join(between.values())
+        notes.append(f"The groups differ in {listed}: any of these may cause the result.")
+    if within:
+        notes.append(
+            f"Runs within a group differ in {', '.join(within)}: this counts as seed noise."
+        )
+    if untold:
+        notes.append(f"Not every group states {listing(untold)}: these may differ too.")
+    return tuple(between), notes
 
 
 def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:

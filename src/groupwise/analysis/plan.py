@@ -78,7 +78,7 @@ def group_size_evidence(
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
     rewards = plan_of_rewards(record, opened and Path(opened.name or str(opened)))
     if rewards.zero_variance is None:
-        return GroupSizeEvidence(notes=notes, missing=rewards.missing)
+        return GroupSizeEvidence(notes=notes, missing=rewards.status)
     return GroupSizeEvidence(
         rewards=rewards,
         notes=(*notes, rewards.rest),
@@ -236,6 +236,7 @@ class RunPlan(Said):
     command: str
     failure: str = ""  # why the run is to be mended before its group size, or ""; printed first
     budget: Budget | None = None  # of a step, where one was given
+    unavailable: str = ""  # why there is no group size to plan, or ""
 
     @property
     def bought(self) -> str:
@@ -269,7 +270,7 @@ class RunPlan(Said):
             return self.plan.status
         outlook = self.zero_variance
         if outlook is None:
-            return self.missing + self.bought
+            return sentence(self.unavailable) or self.missing + self.bought
         now, larger = outlook.now, outlook.shares[1]
         drawn = self.dynamic_sampling
         needs = f"needs {ranged(drawn)} groups per mixed group" if drawn else "finds no mixed group"
@@ -284,7 +285,10 @@ class RunPlan(Said):
     @property
     def said(self) -> str:
         """What the run needs first, the answer, and the command for the rest."""
-        said = f"{self.failure} {self.status} {self.batch.said}".lstrip()
+        said = f"{self.failure} {self.status}".lstrip()
+        if self.unavailable:
+            return said
+        said += f" {self.batch.said}"
         return f"{said}\n{self.rest}" if self.command else said
 
     def __str__(self) -> str:
@@ -335,16 +339,16 @@ def plan_of_rewards(
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
     )
     outlook = zero_variance_outlook(record)
-    missing = "" if outlook else NOT_LOGGED
+    missing, unavailable = "" if outlook else NOT_LOGGED, ""
     share = group_evidence(record).zero_variance if missing else None
     if share and record.config.value("group_size") is None:
         loss = record.config.loss
         if share.known:
             missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
         elif record.config.without_groups:
-            missing = (
-                f"The loss {clean(loss.value)} ({loss.source}) compares no rollouts of one prompt, "
-                "so there is no group size to plan."
+            unavailable = (
+                f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
+                f"which has no groups ({loss.source}): plan a GRPO run"
             )
     return RunPlan(
         batch_in_use(record),
@@ -354,6 +358,7 @@ def plan_of_rewards(
         f"{first}groupwise components {name} --model CHECKPOINT",
         needed_first(judged) if judged else "",
         Budget(budget) if isinstance(budget, int | float) else budget,
+        unavailable,
     )
 
 

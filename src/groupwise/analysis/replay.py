@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.plan import NOT_LOGGED, RunPlan, plan_of_rewards
+from groupwise.analysis.plan import RunPlan, plan_of_rewards
 from groupwise.analysis.rollouts import named_outcomes
 from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
@@ -16,7 +16,7 @@ from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, 
 from groupwise.plain import Said, Words, frozen
 from groupwise.readers.rollouts import BY_GROUPS
 from groupwise.record.run import RunRecord
-from groupwise.series.metric import log_completions
+from groupwise.series.metric import group_evidence, log_completions
 from groupwise.wording import in_python, number, share_ranged
 
 UNKNOWN = "A log does not show how the policy would have changed: the logged policy is replayed."
@@ -103,11 +103,16 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
             )
         rewards = plan_of_rewards(record, opened)
         if rewards.zero_variance is None:
-            advice = log_completions(record) if rewards.missing == NOT_LOGGED else rewards.missing
-            raise InsufficientDataError(
-                "expected rollouts with prompts and rewards, or the group size beside the share of "
-                f"zero-variance groups, got neither: {advice}"
+            lacks = (
+                "the group size beside the share of zero-variance groups, got none: give --set "
+                "group_size=G"
             )
+            if record.config.value("group_size") or not group_evidence(record).zero_variance.known:
+                lacks = (
+                    "rollouts with prompts and rewards, or the share of zero-variance groups, got "
+                    f"neither: {log_completions(record)}"
+                )
+            raise InsufficientDataError(rewards.unavailable or f"expected {lacks}")
         return RunReplay(
             None, spent, rewards, (UNKNOWN, f"For more choices, {log_completions(record)}")
         )

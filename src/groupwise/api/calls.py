@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from groupwise.api.run import run_of, write_page
+from groupwise.api.run import in_memory, run_of, write_page
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
 
@@ -230,7 +230,7 @@ def replay(run: RunOrArrays, *, seed: int = 0) -> RunReplay:
 
 
 def report(
-    runs: RunRecord | str | Path | Sequence[RunRecord | str | Path],
+    runs: RunOrArrays | Iterable[RunOrArrays],
     path: str | Path = "groupwise-report.html",
     *,
     metric: str = "reward",
@@ -258,7 +258,8 @@ def report(
         ...     "FAILED" in page.read_text(encoding="utf-8")
         True
     """
-    given = runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
+    single = isinstance(runs, str) or in_memory(runs)
+    given = runs if isinstance(runs, Iterable) and not single else [runs]
     return write_page([run_of(run) for run in given], path, metric=metric, force=force)
 
 

@@ -5,6 +5,7 @@ Every answer is made elsewhere, by what the commands call too; here it is asked 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from groupwise.forecasting.results import FitResult
 
 _MOST_ROWS = 200  # of a forecast
+_OWN = "groupwise-rows-"  # begins the name of the folder that holds a log from memory
 
 
 @dataclass(frozen=True, repr=False)
@@ -316,22 +318,28 @@ def open_run(
     """
     read = partial(run_record, columns=columns, settings=settings, config=config)
     try:
-        if not _in_memory(path):
+        if not isinstance(path, list) and not in_memory(path):
             return _run(read(path), Path(path))
+        names = list(getattr(path, "columns", ()))
+        if len({*names}) < len(names):
+            raise InvalidArgumentError(
+                f"expected one column of each name, got {', '.join(map(str, names))}: rename those "
+                "of one name"
+            )
+        with TemporaryDirectory(prefix=_OWN) as home:
+            written = Path(home, "run.json")
+            rows = {str(name): list(path[name]) for name in names}
+            written.write_text(to_json(rows or path), encoding="utf-8")
+            return _run(replace(read(written), name="run", sources=(), probes=None))
     except GroupwiseError as error:
-        error.args = (in_python(str(error)),)
+        error.args = (in_python(re.sub(rf"\S*{_OWN}\w+/run.json", "the given table", str(error))),)
         raise
-    rows = {str(name): list(path[name]) for name in getattr(path, "columns", ())}
-    with TemporaryDirectory() as home:
-        written = Path(home, "run.json")
-        written.write_text(to_json(rows or path), encoding="utf-8")
-        return _run(replace(read(written), name="run", sources=()))
 
 
-def _in_memory(given: Any) -> bool:
-    """Whether this is a log: rows or columns by name, or a data frame."""
-    if isinstance(given, list) and given:
-        given = given[0]
+def in_memory(given: Any) -> bool:
+    """Whether this is one log: rows or columns by name, or a data frame."""
+    if isinstance(given, list) and given and isinstance(given[0], Mapping):
+        return not all(hasattr(value, "__len__") for value in given[0].values())
     return isinstance(given, Mapping) or hasattr(given, "columns")
 
 
@@ -341,7 +349,7 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
 
     if isinstance(given, Run) and value_T is None:
         return given
-    if isinstance(given, RunRecord | str | Path) or _in_memory(given):
+    if isinstance(given, RunRecord | str | Path) or in_memory(given):
         if value_T is not None:
             raise InvalidArgumentError(
                 "expected a run, or steps and values, got a run and values: leave one of them out"

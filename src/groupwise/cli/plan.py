@@ -88,6 +88,8 @@ def _show_rewards(
     from groupwise.pages.text import print_run_plan
 
     plan = plan_of_rewards(record, source, judged, budget)
+    if plan.unavailable:
+        raise InsufficientDataError(plan.unavailable)
     if as_json:
         cli.print_json(cli.stands(judged) | plan.as_dict())
     else:

@@ -91,7 +91,7 @@ def zero_score_mean(mean: Estimate) -> Tested:
         "Unlike a policy's own scores, these do not average to zero within prompts: the squared "
         f"norm of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. Check "
         "whether the rollouts came from another checkpoint, temperature or top-p, or the scores "
-        "were divided by length. To drop the assumption, use --any-mean."
+        "were divided by length. To drop the assumption, use zero_mean=False or --any-mean."
     )
 
 

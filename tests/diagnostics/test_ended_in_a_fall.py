@@ -7,10 +7,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.diagnostics.falls import _ends_in, fall_of, level_changes
+from groupwise.diagnostics.falls import _ends_in, fall_of, level_changes, reward_level
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State
-from groupwise.diagnostics.signals import Evidence, signal_of
+from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
 
@@ -34,7 +34,9 @@ def test_a_run_that_ends_in_a_fall_collapsed(rows: int) -> None:
     assert judgement.state is State.FAILED
     assert judgement.now == pytest.approx(0.05, abs=0.1)
     assert judgement.since_step == pytest.approx(rows + 5, abs=2)
-    assert judge(log(reward), ended=False).state is not State.FAILING
+    goes_on = judge(log(reward), ended=False)
+    assert goes_on.state is State.OK
+    assert goes_on.headline.endswith(f"→ 0.19 since step {rows + 4:,}, which may be a dip")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +69,43 @@ def test_slow_noise_that_ends_low_is_no_fall() -> None:
             noise_T[row] = 0.9 * noise_T[row - 1] + 0.44 * noise_T[row]
         wander_T = noise_T[: 60 + int(noise_T[60:].argmin()) + 1]
         reward = 0.5 + 0.12 * wander_T
-        assert _ends_in(signal_of("reward", np.arange(len(reward)), reward), 0.0) is None
+        seen = Evidence(log(reward))
+        assert _ends_in(seen, reward_level(seen)[0], 0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("low", "entropy", "state"),
+    [
+        (np.full(6, 0.3), 0.8, State.WARNING),  # harder prompts, perhaps
+        (np.full(6, 0.02), 0.8, State.FAILED),  # near nothing
+        (np.linspace(0.62, 0.2, 8), 0.8, State.FAILED),  # it goes on falling
+        (np.full(6, 0.3), 0.2, State.FAILED),  # another signal moved
+    ],
+)
+def test_six_rows_at_half_of_the_height_alone_are_no_collapse(
+    low: np.ndarray, entropy: float, state: State
+) -> None:
+    rng = np.random.default_rng(3)
+    columns = {
+        "reward": np.append(0.2 + 0.55 * np.minimum(np.arange(294) / 120, 1), low),
+        "entropy": np.append(np.full(294, 0.8), np.full(len(low), entropy)),
+    }
+    noisy = {
+        name: value + 0.02 * rng.standard_normal(len(value)) for name, value in columns.items()
+    }
+    table = steps_table(range(1, 295 + len(low)), noisy)
+    meanings = tuple(Meaning(name, name, "test") for name in noisy)
+    assert judge(RunRecord("run", table, meanings=meanings)).state is state
+
+
+@pytest.mark.parametrize(("deep", "state"), [(0.2, State.WARNING), (0.65, State.FAILED)])
+def test_a_fall_as_four_that_came_back_is_a_warning(deep: float, state: State) -> None:
+    reward = 0.2 + 0.55 * np.minimum(np.arange(300) / 120, 1)
+    for row in (130, 170, 210, 250):
+        reward[row : row + 7] = deep
+    reward[293:] = 0.02
+    reward += 0.02 * np.random.default_rng(9).standard_normal(300)
+    assert judge(log(reward)).state is state
 
 
 @pytest.mark.parametrize(("stood", "since"), [(0, 306), (1, 307), (12, 308)])

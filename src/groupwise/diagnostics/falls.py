@@ -406,7 +406,7 @@ def falls_of(evidence: Evidence) -> Mapping[str, tuple[NoisyMetric, Fall | None]
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
     fall = find_fall(level, floor) or _stopped(level, floor)
     if evidence.ended and not (fall and fall.lasts):
-        fall = _ends_in(level, floor) or fall
+        fall = _ends_in(evidence, level, floor) or fall
     falls = {"reward": (level, fall)}
     held_out = {} if evidence.held_out is None else {HELD_OUT: evidence.held_out}
     for name, signal in {**held_out, **evidence.earned}.items():
@@ -635,9 +635,12 @@ def late_drop(level: NoisyMetric, floor: float) -> tuple[int, Ends] | None:
     return (begin, (height, now)) if len(late) >= LOST_ROWS and late.mean() < lowest else None
 
 
-def _ends_in(level: NoisyMetric, floor: float) -> Fall | None:
+def _ends_in(evidence: Evidence, level: NoisyMetric, floor: float) -> Fall | None:
     """The fall in which a run ended, of too few rows for the usual test: five or more, the lowest
     of the log, below half of the height and farther down than slow noise reaches.
+
+    Where a dip half as deep came back this one may as well. What fell at once and stands above
+    nothing, while no other signal moved, may be a stage of harder prompts.
     """
     drop = late_drop(level, floor) if len(level) > FEWEST else None
     row, (height, now) = drop or (0, (math.nan, math.nan))
@@ -645,7 +648,11 @@ def _ends_in(level: NoisyMetric, floor: float) -> Fall | None:
         return None
     noise = slow_noise(level.value_T[:row], np.sqrt(np.arange(row)), DEGREE)[0]
     error = noise / math.sqrt(LOST_ROWS)
-    if height - now < CLEARLY * error:
+    came_back = lowest_since(level.value_T[:row], height)[1] < (height + now) / 2
+    if height - now < CLEARLY * error or came_back:
+        return None
+    nothing = now - floor <= LEFT * (height - floor) or by_and_by(level, row)
+    if not nothing and not signs_about(evidence, level.step_at(row)):
         return None
     return Fall(row, height, now, _share_lost(height, now, floor, _LUCK * error), lasts=True)
 
@@ -905,9 +912,10 @@ def loss_of(evidence: Evidence) -> Decline | None:
         return None
     levels = moving_mean(reward.value_T, few)[: n - 2 * few + 1]
     best = int(levels.argmax())
-    if median(reward.value_T[best : best + few]) <= floor:
+    peak, late = slice(best, best + few), slice(n - few, n)
+    if median(reward.value_T[peak]) <= floor:
         return None  # a lucky row amid rows of nothing is no height
-    lost = reward.change(slice(best, best + few), slice(n - few, n))
+    lost = reward.change(peak, late)
     error = (lost.high - lost.low) / (2 * 1.96)
     height = float(levels[best])
     # The height is the largest of some n/few independent means: a Bonferroni correction for having
@@ -942,7 +950,6 @@ def loss_of(evidence: Evidence) -> Decline | None:
     back = climbs and regained > max(-(1 if sudden else 3) * lost.value, limit * error)
     if back or (not sudden and held_out_rose(evidence, reward.step_at(begin)) is not None):
         return None
-    peak, late = slice(best, best + few), slice(n - few, n)
     change = change_between(reward, peak, late, (begin, end))
     return Decline(peak, begin, onset, end, change, reward.mean(late))
 

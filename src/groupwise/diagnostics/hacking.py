@@ -17,6 +17,7 @@ import numpy as np
 
 from groupwise.arrays import Float, Whole, mean_of, moving_mean, row_after, rows_before
 from groupwise.diagnostics import verifier
+from groupwise.diagnostics.causes import MUCH_LONGER
 from groupwise.diagnostics.falls import (
     DECLINED,
     HELD_OUT,
@@ -92,8 +93,8 @@ _LITTLE = 0.02
 _FEWEST_IN_COMMON = 12
 # Share of the gain below which a function has earned nothing of it.
 NOTHING = 0.1
-# Times the first length, and the KL to the reference, from which answers are of another kind.
-_LONGER, _FAR = 1.5, 0.1
+# The KL to the reference from which answers are of another kind.
+_FAR = 0.1
 
 
 def reward_hacking(evidence: Evidence) -> Finding:
@@ -166,11 +167,11 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
 
 
 def _beyond_the_task(pair: Pair, evidence: Evidence) -> bool:
-    """Whether answers stray as training gains more than a share can, since the held-out share was
-    best: what is learnt by heart needs neither.
+    """Whether answers stray as training gains more than 1, in its own units, since the held-out
+    share was best: what a share measures gives no more; what is learnt by heart needs neither.
     """
-    gain, _ = pair.gain_of_training(_best_of(pair), pair.ends[1])
-    return pair.scale != 1.0 and gain > pair.scale and _strays(evidence)
+    gain = pair.gain_of_training(_best_of(pair), pair.ends[1])[0] / pair.scale
+    return pair.scale != 1.0 and gain > 1 and _strays(evidence)
 
 
 def _of_other_prompts(pair: Pair, evidence: Evidence, finding: Finding) -> Finding:
@@ -561,32 +562,44 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     """Put the finding into words; its onset is where training began to gain on the held-out
     reward, or where that was best.
     """
-    parting, few, turned = parting_of(pair), few_of(pair), _turned(pair)
-    since, step = parting.apart, parting.step
-    when = f" ({parting.first:,} to {parting.last:,})"
-    row = int(np.searchsorted(pair.step_M, since))
-    before, late = rows_before(max(row, 1), few), slice(-few, None)
-    name = pair.name.removesuffix(" reward")
-    if turned:
-        before = _best_of(pair)
-        best = int(pair.step_M[(before.start + before.stop) // 2])
-        since, step, when = max(since, best), max(step, best), ""
-    first = mean_of(pair.train_M[before]) / pair.scale
-    held_out = (not turned and pair.fall) or _held_out_change(pair, since, before, late)
-    of_held_out = _sign("held_out", name, since, held_out)
-    if turned:
-        course = arrow(mean_of(pair.held_M[pair.ends[0]]), *held_out.ends)
-        of_held_out = replace(of_held_out, words=f"{name} {course} (best at step {best:,})")
-    signs = (
-        _sign("reward", pair.trained, since, replace(pair.total or held_out, before=first)),
-        of_held_out,
-    )
+    step, when, before, of_held_out = (_of_turned if _turned(pair) else _of_parted)(pair)
+    assert pair.total
+    total = replace(pair.total, before=mean_of(pair.train_M[before]) / pair.scale)
+    signs = _sign("reward", pair.trained, of_held_out.step, total), of_held_out
     shared = ""
     if coupling:
         shared = f"; {pair.grader} gained {ranged(coupling)} times as much as training"
         shared += f"{where}{IN_SHARES * pair.percent}"
     message = f"Since step {step:,}{when} {signs[0].words} while {signs[1].words}{shared}."
     return Finding(status, message, step, coupling, TRANSFER, signs=signs)
+
+
+def _of_parted(pair: Pair) -> tuple[int, str, slice, Sign]:
+    """The step at which two rewards part, its range in words, the rows just before, and the sign
+    of the held-out one.
+    """
+    parting = parting_of(pair)
+    since, when = parting.apart, f" ({parting.first:,} to {parting.last:,})"
+    before = rows_before(max(int(np.searchsorted(pair.step_M, since)), 1), few_of(pair))
+    change = pair.fall or _held_out_change(pair, since, before, pair.ends[1])
+    return parting.step, when, before, _sign("held_out", _brief(pair), since, change)
+
+
+def _of_turned(pair: Pair) -> tuple[int, str, slice, Sign]:
+    """The same of a held-out reward that gained first: they part no earlier than at its best."""
+    parting, before = parting_of(pair), _best_of(pair)
+    best = int(pair.step_M[(before.start + before.stop) // 2])
+    since = max(parting.apart, best)
+    change = _held_out_change(pair, since, before, pair.ends[1])
+    course = arrow(mean_of(pair.held_M[pair.ends[0]]), *change.ends)
+    sign = _sign("held_out", _brief(pair), since, change)
+    sign = replace(sign, words=f"{_brief(pair)} {course} (best at step {best:,})")
+    return max(parting.step, best), "", before, sign
+
+
+def _brief(pair: Pair) -> str:
+    """Its name beside numbers."""
+    return pair.name.removesuffix(" reward")
 
 
 def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
@@ -762,7 +775,7 @@ def _strays(evidence: Evidence) -> bool:
     """Whether answers have become another kind: half as long again, or far from the reference."""
     length, kl = map(evidence.quantity, ("completion_length", "kl"))
     first, last = end_levels(length) if length else (0.0, 0.0)
-    return last > _LONGER * first or (kl is not None and kl.late > _FAR)
+    return last > MUCH_LONGER * first or (kl is not None and kl.late > _FAR)
 
 
 NAME = "reward_hacking"

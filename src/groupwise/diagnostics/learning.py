@@ -139,21 +139,11 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     few = max(3, len(level) // 20)
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
-    just, lost = late_drop(level, reward_floor(evidence)), loss_of(evidence)
-    drop, falls = just[0] if just else None, evidence.ended
-    if standing is Learning.FALLING:
-        drop = level.at(since or 0)
-    elif drop is None and not falls:
-        fell = _fell_back(evidence, level, 0) or (lost and (lost.begin, False))
-        drop, falls = fell or (None, False)
-    if drop is not None and (falls or standing.gained or standing is Learning.AT_TOP):
-        return _between(
-            level,
-            (rows_before(drop, few), slice(drop, None)),
-            Learning.FALLING if falls else Learning.LEARNING,
-            gain,
-            level.step_at(drop),
-        )
+    drop = _drop_of(evidence, level, since if standing is Learning.FALLING else None)
+    if drop and (drop.holds or standing.gained or standing is Learning.AT_TOP):
+        beside = rows_before(drop.row, few), slice(drop.row, None)
+        learning = Learning.FALLING if drop.holds else Learning.LEARNING
+        return _between(level, beside, learning, gain, level.step_at(drop.row))
     dip = _dip(evidence, level) if standing is Learning.AT_TOP else None
     if dip is not None:
         return replace(
@@ -169,6 +159,21 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     hidden = gain.high > useful_gain(level, progress.before) and gain.value + 2 * gain.low > 0
     shows = not flat or not hidden or progress.held_out
     return progress if shows else replace(progress, learning=Learning.UNKNOWN)
+
+
+def _drop_of(evidence: Evidence, level: NoisyMetric, since: int | None) -> _FallBack | None:
+    """The last rows that are lower, since a step if that is known: too few for a fall, or of a run
+    that goes on those that fell back, or declined but for the wait.
+    """
+    just, row = late_drop(level, reward_floor(evidence)), None if since is None else level.at(since)
+    if just and (row is None or just[0] - row < level.tenth):  # tenths tell since when less well
+        row = just[0]
+    if row is not None:
+        return _FallBack(row, evidence.ended)
+    if evidence.ended:
+        return None
+    lost = loss_of(evidence)
+    return _fell_back(evidence, level, 0) or (lost and _FallBack(lost.begin, holds=False))
 
 
 def _between(
@@ -223,14 +228,12 @@ def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
     late = level.late - floor
-    height = np.minimum(
-        np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
-    )
-    lost = height - means
+    height = np.minimum(np.maximum.accumulate(means)[:-few], late)
+    lost = height - means[few:]
     row = int(lost.argmax())
-    if lost[row] < height[row] / 3 or lost[row] < _SURELY * level.scatter * np.sqrt(2 / few):
+    if lost[row] < max(height[row] / 3, _SURELY * level.scatter * np.sqrt(2 / few)):
         return None
-    return row, float(means[row]) + floor
+    return row + few, float(means[row + few]) + floor
 
 
 def _recovered(level: NoisyMetric, fall: Fall) -> Progress:
@@ -265,8 +268,12 @@ def _course(
 
 
 def useful_gain(level: NoisyMetric, before: float) -> float:
-    """Return the least gain that is of use: a tenth of the range, else half of a level before."""
-    return _TENTH * float(np.ptp(level.bounds)) if level.bounds else _PART * abs(before)
+    """Return the least gain that is of use: a tenth of the range, else half of a level before, or
+    of the scatter of a row where that is larger: a level of about 0 is no measure.
+    """
+    if level.bounds:
+        return _TENTH * float(np.ptp(level.bounds))
+    return _PART * max(abs(before), level.scatter)
 
 
 def _gain(level: NoisyMetric, early: slice, late: slice) -> tuple[Interval, bool]:
@@ -364,17 +371,25 @@ def _since_its_gain(
         return Learning.LEARNING, None
     row = _arrived(level, since)
     fell = _fell_back(evidence, level, row)
-    if fell and fell[1]:
-        return Learning.FALLING, level.step_at(fell[0])
+    if fell and fell.holds:
+        return Learning.FALLING, level.step_at(fell.row)
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
     if n - begun >= _WASTED * n and stood(begun, _GAIN):
         return Learning.FLAT, level.step_at(begun)
     return Learning.ARRIVED, level.step_at(row)
 
 
-def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> tuple[int, bool] | None:
-    """The row from which the last rows are clearly below the best ones since a row, and whether
-    that is beyond doubt or has another sign: of a run that goes on, which may dip, whether both.
+@frozen
+class _FallBack:
+    """Last rows that are below those before."""
+
+    row: int  # the first
+    holds: bool  # whether this is a fall, and no dip of a run that goes on
+
+
+def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> _FallBack | None:
+    """The last rows that are clearly below the best ones since a row: a fall if that is beyond
+    doubt or has another sign; of a run that goes on, which may dip, if both.
     """
     few, value_T, ended = max(_ROWS_OF_A_STEP, len(level) // 10), level.value_T, evidence.ended
     means = moving_mean(value_T[row:], few)
@@ -387,9 +402,8 @@ def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> tuple[int, b
         return None
     begin = row + few // 2 + row_after(means > means[-1] + far / 2)
     signs, surely = signs_about(evidence, level.step_at(begin)), far > _FELL_SURELY * error
-    if ended:
-        return begin, bool(signs) or surely
-    return begin, surely and any(map(_out_of_band, signs))
+    holds = surely or bool(signs) if ended else surely and any(map(_out_of_band, signs))
+    return _FallBack(begin, holds)
 
 
 def _out_of_band(sign: Sign) -> bool:
@@ -435,16 +449,12 @@ def _climbs(level: NoisyMetric, floor: float) -> bool:
             return False
         cuts.append(row + few)
         drop[max(0, row - 2 * few) : row + 2 * few] = 0.0
-    stretches = [
-        slice(*pair) for pair in itertools.pairwise(sorted(cuts)) if pair[1] - pair[0] >= 3 * few
+    gains = [
+        means[end - few] - means[begin]
+        for begin, end in itertools.pairwise(sorted(cuts))
+        if end - begin >= 3 * few
     ]
-    ends = [
-        (slice(stretch.start, stretch.start + few), slice(stretch.stop - few, stretch.stop))
-        for stretch in stretches
-    ]
-    return len(stretches) > 1 and all(
-        value[late].mean() - value[early].mean() > _BEGUN * error for early, late in ends
-    )
+    return len(gains) > 1 and min(gains) > _BEGUN * error
 
 
 def near_top(evidence: Evidence, level: NoisyMetric) -> bool | None:

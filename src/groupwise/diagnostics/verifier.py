@@ -415,6 +415,9 @@ _MOST_ROWS = 0.5
 EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
 # Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
 LONG, _FEW = 50, 10
+# A task of which less than this share of the top is earned has not been learnt; above it may stand
+# where the policy can.
+_UNLEARNT = 0.25
 # Standard errors of a change beyond doubt, and the least gain, of its top, that is one of a
 # function.
 _CLEAR, _GAIN = 5.0, 0.1
@@ -449,7 +452,8 @@ def _earning(functions: dict[str, NoisyMetric]) -> Finding:
         gain = functions[form].change(*sixths(functions[form])).value
         idle = (name in nothing or gained_nothing(functions[name], gain) for name in purpose)
         if all(idle):
-            return _form_alone(functions, form, purpose[0])
+            best = max(purpose, key=lambda name: _late(functions[name]))
+            return _form_alone(functions, form, best)
     if not nothing:
         said = ", ".join(
             f"{clean(name, longest=40)} {short(_late(signal))}"
@@ -518,7 +522,7 @@ def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> F
         f"Only the format {verb} reward: {sign.words}, while {rest} at the end of "
         f"{count(len(other), 'row')}."
     )
-    if rows < LONG:
+    if rows < LONG or _late(other) >= _UNLEARNT * _top(other):
         return Finding(Status.INFO, message, sign.step, exactly(late), EARNS)
     return by_sign(message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 

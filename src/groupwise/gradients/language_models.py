@@ -254,7 +254,7 @@ def _gguf_of(folder: Path) -> str | None:
 
 def _check_layers(folder: Path) -> None:
     """Refuse more layers than weights, before a configuration lays them out."""
-    about = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    about = _json(folder / "config.json")
     most = len(shapes_in(folder))
     layers = [about[key] for key in _LAYERS if isinstance(about.get(key), int)]
     if layers and max(layers) > most:

@@ -100,14 +100,14 @@ class Rollouts:
         self._record = record
         self._read: tuple[list[int], list[dict[str, Any]]] = ([], [])
         self.frame = _marked(frame.sort("step", "prompt_id", maintain_order=True), record)
-        self.functions = [name for name in self.frame.columns if name.startswith("reward/")]
         kept = ("step", "prompt_id", *TEXT_COLUMNS, *_NUMBERS, *_MARKS)
-        others = [
+        numbers = [
             name
             for name, kind in self.frame.schema.items()
-            if name not in kept and name not in self.functions and kind.is_numeric()
+            if name not in kept and kind.is_numeric()
         ]
-        self.more = [*self.functions, *others][:_MOST_NUMBERS]
+        numbers.sort(key=lambda name: not name.startswith("reward/"))  # its functions first
+        self.more = numbers[:_MOST_NUMBERS]
         self.limit = record.config.value("max_completion_length")
 
     def __len__(self) -> int:
@@ -396,8 +396,7 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
     last = shown // 4
     ends = pl.concat([prompts.head(shown - last), prompts.tail(last)])
     rows = (prompts if len(prompts) <= shown else ends).iter_rows(named=True)
-    number_of = dict(prompts["standing"].value_counts().iter_rows())
-    standings = tuple((name, number_of[name]) for name in STANDINGS if name in number_of)
+    standings = tuple(prompts.group_by("standing", maintain_order=True).len().iter_rows())
     return PromptTable(
         _prompts_said(standings, len(prompts), float(visits["teaches"].mean())),  # type: ignore[arg-type]
         binary,

@@ -280,8 +280,8 @@ def check_free(target: Path, *, force: bool) -> None:
 
 def is_components(path: Path) -> bool:
     """Return whether a file holds saved components, by its first bytes."""
-    with suppress(OSError):
-        return path.is_file() and f'"{FORMAT}"'.encode() in (first_bytes(path, 200) or b"")
+    with suppress(OSError, ValueError):
+        return f'"{FORMAT}"'.encode() in (first_bytes(path, 200) or b"")
     return False
 
 
@@ -384,8 +384,7 @@ def components_of_file(path: Path, *, level: float | None) -> Components | None:
 
 def components_beside(run: Path | None, *, level: float | None = None) -> Components | None:
     """Return the components that lie beside a run, or None."""
-    place = run and path_beside(run)
-    return None if place is None or not place.is_file() else components_of_file(place, level=level)
+    return None if run is None else components_of_file(path_beside(run), level=level)
 
 
 HEAD = "head"  # in the place of a pattern of layers: the output head alone, with weights of its own
@@ -571,9 +570,7 @@ def _tokens(
         ends=end_tokens(reader, rows),
         read=rows.get_column("prompt_length", default=()),
     )
-    total = np.array(
-        [len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)]
-    )
+    total = np.add([*map(len, before)], [*map(len, after)])
     context = reader.context
     wrong = [] if context is None else np.flatnonzero(total > context).tolist()
     kept, overlong, notes = without_groups(rows.with_row_index("row"), wrong, context or 0)
@@ -682,11 +679,11 @@ class Spread:
         device = "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
         work = ScoreShard(how, options, width, scale, device)
         outcomes = self.engine.map(work, shards, gpus=self.gpus, each=each)
-        done: list[ShardScores] = [outcome.value for outcome in outcomes if outcome.done]
+        done = [outcome for outcome in outcomes if outcome.done]
         if not done:
             raise GroupwiseError(f"expected scores, got none; {outcomes[0].sentence}")
         lost = [outcome for outcome in outcomes if not outcome.done]
-        sizes = [outcome.size for outcome in outcomes if outcome.done]
+        sizes = [outcome.size for outcome in done]
         facts = {
             "inner_products": "exact within groups, estimated between them by a count-sketch of "
             f"width {width}",
@@ -696,10 +693,8 @@ class Spread:
             "bytes_of_largest_shard": max(sizes),
         }
         whole = components_of_moments(
-            GroupMoments.joined([shard.moments for shard in done]),
-            text_P=[
-                group.text for outcome in outcomes if outcome.done for group in shards[outcome.name]
-            ],
+            GroupMoments.joined([outcome.value.moments for outcome in done]),
+            text_P=[group.text for outcome in done for group in shards[outcome.name]],
             level=how.level,
         )
         notes = [
@@ -708,7 +703,7 @@ class Spread:
         ]
         if lost:
             notes.append(f"{len(lost)} of {len(shards)} shards were left out because they failed.")
-        return replace(whole, notes=(*notes, *whole.notes)), done[0].source, facts
+        return replace(whole, notes=(*notes, *whole.notes)), done[0].value.source, facts
 
 
 @frozen

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import pairwise, starmap, takewhile
 from typing import Any
 
 import numpy as np
@@ -99,14 +100,14 @@ class Rollouts:
         self._record = record
         self._read: tuple[list[int], list[dict[str, Any]]] = ([], [])
         self.frame = _marked(frame.sort("step", "prompt_id", maintain_order=True), record)
-        self.functions = [name for name in self.frame.columns if name.startswith("reward/")]
         kept = ("step", "prompt_id", *TEXT_COLUMNS, *_NUMBERS, *_MARKS)
-        others = [
+        numbers = [
             name
             for name, kind in self.frame.schema.items()
-            if name not in kept and name not in self.functions and kind.is_numeric()
+            if name not in kept and kind.is_numeric()
         ]
-        self.more = [*self.functions, *others][:_MOST_NUMBERS]
+        numbers.sort(key=lambda name: not name.startswith("reward/"))  # its functions first
+        self.more = numbers[:_MOST_NUMBERS]
         self.limit = record.config.value("max_completion_length")
 
     def __len__(self) -> int:
@@ -151,41 +152,34 @@ class Rollouts:
         ids = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
             : min(most, MOST_ROWS)
         ]
-        longest = LONGEST_WHOLE if whole and len(ids) == 1 else LONGEST
-        return self.batch(
-            ids, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
-        )
+        if whole and len(ids) == 1:
+            return self.batch(ids, LONGEST_WHOLE, LONGEST_WHOLE)
+        return self.batch(ids, LONGEST, LONGEST_PROMPT)
 
     def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> CompletionBatch:
         """Return completions by their numbers, texts cut."""
         wanted = list(map(int, ids))
         label, starts = self.groups
-        places: dict[int, int] = {}
-        for number in wanted:
-            places.setdefault(int(label[number]), len(places))
+        group_of = label[wanted].tolist()
+        places = {group: at for at, group in enumerate(dict.fromkeys(group_of))}
         groups = tuple(
-            self._group(int(starts[number]), int(starts[number + 1]), longest_prompt)
-            for number in places
+            self._group(int(starts[group]), int(starts[group + 1]), longest_prompt)
+            for group in places
         )
         if self._read[0] != wanted:  # the same ones are asked for with shorter texts
             self._read = wanted, self._record.with_completions(self.frame[wanted]).rows(named=True)
         rows = self._read[1]
         made = tuple(
-            self._completion(number, places[int(label[number])], row, longest)
-            for number, row in zip(wanted, rows, strict=True)
+            self._completion(number, places[group], row, longest)
+            for number, group, row in zip(wanted, group_of, rows, strict=True)
         )
         return CompletionBatch(groups, made)
 
     @cached_property
     def groups(self) -> tuple[Whole, Whole]:
         """The group of each completion, and where each group begins, with the last end."""
-        key = self.frame.select("step", "prompt_id").to_numpy()
-        new = (
-            np.append(True, (np.diff(key, axis=0) != 0).any(axis=1))
-            if len(key)
-            else np.empty(0, dtype=bool)
-        )
-        return np.cumsum(new) - 1, np.append(np.flatnonzero(new), len(key))
+        label = self.frame.select(pl.struct("step", "prompt_id").rle_id()).to_series().to_numpy()
+        return label, np.append(np.flatnonzero(np.diff(label, prepend=-1)), len(label))
 
     def _group(self, start: int, stop: int, longest: int) -> Group:
         """Return the group of the completions from `start` to `stop`."""
@@ -286,19 +280,17 @@ def held_rollouts(record: RunRecord, *, most: int = HELD, spent: int | None = No
     rollouts = Rollouts(record)
     if not len(rollouts):
         return None
-    ids = _chosen(rollouts, most)
-    longest = LONGEST
-    batch = rollouts.batch(ids, longest, longest // 2)
-    while longest > 50 and len(to_json(batch)) > _HELD_BYTES:
+    ids, longest = _chosen(rollouts, most), LONGEST
+    while (
+        len(to_json(batch := rollouts.batch(ids, longest, longest // 2))) > _HELD_BYTES
+        and longest > 50
+    ):
         longest //= 2
-        batch = rollouts.batch(ids, longest, longest // 2)
     place = {number: at for at, number in enumerate(ids)}
-    views = {}
-    for view, order in rollouts.orders.items():
-        first = next(
-            (at for at, number in enumerate(order.tolist()) if number not in place), len(order)
-        )
-        views[view] = tuple(place[number] for number in order[:first].tolist())
+    views = {
+        view: tuple(place[number] for number in takewhile(place.__contains__, order.tolist()))
+        for view, order in rollouts.orders.items()
+    }
     views["newest"] = tuple(place[number] for number in sorted(ids, reverse=True))
     whole = count(len(rollouts), "completion")
     choice = (
@@ -340,10 +332,8 @@ def _said(views: Mapping[str, Sequence[int]]) -> str:
 
 def _chosen(rollouts: Rollouts, most: int) -> list[int]:
     """Choose whole groups: of the newest for a third, then of each view in turn."""
-    starts = rollouts.groups[1]
     chosen: dict[int, None] = {}
-    for number in range(len(starts) - 2, -1, -1):
-        members = range(int(starts[number]), int(starts[number + 1]))
+    for members in reversed([*starmap(range, pairwise(rollouts.groups[1].tolist()))]):
         if chosen and len(chosen) + len(members) > most // 3:
             break
         chosen |= dict.fromkeys(members[: most // 2])
@@ -406,8 +396,7 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
     last = shown // 4
     ends = pl.concat([prompts.head(shown - last), prompts.tail(last)])
     rows = (prompts if len(prompts) <= shown else ends).iter_rows(named=True)
-    number_of = dict(prompts["standing"].value_counts().iter_rows())
-    standings = tuple((name, number_of[name]) for name in STANDINGS if name in number_of)
+    standings = tuple(prompts.group_by("standing", maintain_order=True).len().iter_rows())
     return PromptTable(
         _prompts_said(standings, len(prompts), float(visits["teaches"].mean())),  # type: ignore[arg-type]
         binary,
@@ -472,9 +461,10 @@ def _prompts(visits: pl.DataFrame, lowest: Any, highest: Any) -> pl.DataFrame:
         .then(pl.lit("too hard"))
         .otherwise(pl.lit("flat"))
     )
-    return prompts.with_columns(standing=standing.cast(pl.Enum(STANDINGS))).sort(
+    prompts = prompts.with_columns(standing=standing.cast(pl.Enum(STANDINGS))).sort(
         "standing", "teaching", descending=[False, True], maintain_order=True
     )
+    return prompts.drop("low", "high")
 
 
 def _row(row: JsonObject, values: tuple[Any, Any] | None) -> PromptRow:
@@ -484,15 +474,8 @@ def _row(row: JsonObject, values: tuple[Any, Any] | None) -> PromptRow:
         low, high = values
         passed = round(row["rollouts"] * (row["mean"] - low) / (high - low))
         now = wilson(passed, row["rollouts"])
-    return PromptRow(
-        tail_of(row["prompt"], _LONGEST)[0].replace("\n", " "),
-        row["standing"],
-        row["visits"],
-        row["teaching"],
-        now,
-        row["mean"],
-        row["rollouts"],
-    )
+    prompt = tail_of(row["prompt"], _LONGEST)[0].replace("\n", " ")
+    return PromptRow(**row | {"prompt": prompt, "now": now})
 
 
 def _prompts_said(standings: tuple[tuple[str, int], ...], prompts: int, taught: float) -> str:

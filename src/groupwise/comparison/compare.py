@@ -21,6 +21,7 @@ the noncentral t, the variance taken as known; that it is estimated is said besi
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -326,9 +327,7 @@ def time_to(
     ends = [0.5 - level / 2, 0.5 + level / 2]
     low, high = np.quantile(steps, ends, method="closest_observation").tolist()
     finite = steps[np.isfinite(steps)]
-    error = float(finite.std(ddof=1)) if finite.size > 1 else math.nan
-    if not math.isfinite(error):
-        error = median(np.diff(step))
+    error = float(finite.std(ddof=1)) if finite.size > 1 else median(np.diff(step))
     return Measured(Interval(passed, min(low, passed), max(high, passed), level), error)
 
 
@@ -346,7 +345,7 @@ def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -
 
 
 POWER = 0.8
-MOST_SEEDS = 10_000
+MOST_SEEDS = 2**14
 
 
 def seed_noise(groups: Sequence[MeasuredRuns], *, level: float = 0.95) -> SeedNoise:
@@ -374,8 +373,8 @@ def seed_noise(groups: Sequence[MeasuredRuns], *, level: float = 0.95) -> SeedNo
 
 def _finite(group: MeasuredRuns) -> tuple[Float, Float]:
     """Values and step variances of the runs that have a finite value."""
-    runs = [run for run in group if run.usable and math.isfinite(run.value)]
-    return np.array([run.value for run in runs]), np.array([run.step_error**2 for run in runs])
+    runs = [run for run in _usable(group) if math.isfinite(run.value)]
+    return _values(runs), np.array([run.step_error**2 for run in runs])
 
 
 def _spread(
@@ -450,15 +449,8 @@ def seeds_needed(difference: float, variance: float, *, level: float = 0.95) -> 
         score = abs(difference) / math.sqrt(variance / runs)
         return power(score, 2 * (runs - 1), level=level) >= POWER
 
-    low, high = 1, 2
-    while not enough(high):
-        low, high = high, 2 * high
-        if low > MOST_SEEDS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return high
+    runs = bisect_left(range(MOST_SEEDS + 1), x=True, lo=2, key=enough)
+    return runs if runs <= MOST_SEEDS else None
 
 
 @frozen
@@ -620,7 +612,6 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
 
 
 Curves = Sequence[Sequence[Curve]]
-QUANTITIES: tuple[Quantity, ...] = ("level", "speed")
 _EARLY = 0.1
 _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean something
 
@@ -664,10 +655,10 @@ def group_comparison(groups: Curves, question: Question, rng: np.random.Generato
     seeds = {
         quantity: seed_noise(values, level=question.level) for quantity, values in measured.items()
     }
-    spans = {"level": question.bounds[1] - question.bounds[0], "speed": stop - start}
+    spans = question.bounds[1] - question.bounds[0], stop - start  # of level and speed
     setups = {
-        quantity: Setup(question.level, seeds[quantity], span=spans[quantity])
-        for quantity in QUANTITIES
+        quantity: Setup(question.level, noise, span=span)
+        for (quantity, noise), span in zip(seeds.items(), spans, strict=True)
     }
     pairings = _pairings(groups, measured, setups, question)
     measured["level"] = [
@@ -756,8 +747,8 @@ def _target(
     """Half of the way to the nearest late mean that has moved beyond noise and rounding; and
     whether it falls.
     """
-    usable = [[run for run in row if run.usable] for row in level]
-    late = [float(np.mean([run.value for run in row])) for row in usable if row]
+    usable = list(map(_usable, level))
+    late = [float(_values(row).mean()) for row in usable if row]
     if not late:
         return math.nan, False
     until = start + _EARLY * (stop - start)

@@ -185,8 +185,7 @@ def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[
         # precision and integers are widened here.
         block = block if block.dtype in _PRECISE else block.astype(float)
         values = reward[rows]
-        mean = values.mean(axis=1, keepdims=True)
-        centred = values - mean
+        centred = values - values.mean(axis=1, keepdims=True)
         weights = np.stack([np.ones_like(centred), centred, centred**2], axis=1).astype(block.dtype)
         plain, linear, square = np.matmul(weights, block).astype(float).transpose(1, 0, 2)
         # A sum of a million squares in single precision would lose what every later difference
@@ -206,7 +205,7 @@ def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[
             np.einsum("pd,pd->p", *pair)
             for pair in ((plain, plain), (linear, linear), (plain, square))
         )
-        table[:, index] = _table(mean[:, 0], centred, norm, total, weighted, mixed)
+        table[:, index] = _table(values, centred, norm, total, weighted, mixed)
         gradient[index] = linear / (rows.shape[1] - 1)
     return GroupSums(*table), gradient
 
@@ -225,25 +224,26 @@ def _sums_of_gram(
             np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block), axis=(1, 2)
         )
         values = reward[rows]
-        mean = values.mean(axis=1, keepdims=True)
-        centred = values - mean
+        centred = values - values.mean(axis=1, keepdims=True)
         norm, row = np.einsum("pmm->pm", block), block.sum(axis=2)
         weighted = np.einsum("pa,pab,pb->p", centred, block, centred, optimize=True)
         table[:, index] = _table(
-            mean[:, 0], centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1)
+            values, centred, norm, row.sum(axis=1), weighted, (row * centred**2).sum(axis=1)
         )
         cross[index] = share[rows].sum(axis=1) - weighted / (rows.shape[1] - 1) ** 2
     return GroupSums(*table), cross
 
 
 def _table(
-    mean: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float
+    values: Float, centred: Float, norm: Float, total: Float, weighted: Float, mixed: Float
 ) -> Float:
     """The fields of `GroupSums` for groups of one size, as rows."""
     square = centred**2
-    size = np.full(len(mean), centred.shape[1])
+    size = np.full(*centred.shape)
     of_lengths = [norm.sum(axis=1), (norm * centred).sum(axis=1), (norm * square).sum(axis=1)]
-    return np.stack([size, mean, square.sum(axis=1), *of_lengths, total, weighted, mixed])
+    return np.stack(
+        [size, values.mean(axis=1), square.sum(axis=1), *of_lengths, total, weighted, mixed]
+    )
 
 
 def unbiased_moments(sums: GroupSums, *, zero_mean: bool) -> Float:

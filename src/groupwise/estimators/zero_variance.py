@@ -201,10 +201,8 @@ class RewardCounts:
                 extrapolated=False,
             )
         size = self.usual_size
-        enough = self.size_P >= size
-        now = share_interval(self.equal_subsets(size)[enough], level)
-        mean = None if self.rate_P is None else self.rate_P[enough].mean()
-        return _extrapolated(now, mean, size, group_size)
+        mean = None if self.rate_P is None else self.rate_P[self.size_P >= size].mean()
+        return _extrapolated(self.share_at(size, level).share, mean, size, group_size)
 
     def equal_subsets(self, group_size: ArrayLike) -> Float:
         """Return the share of each group's subsets of a size that are equal throughout.
@@ -249,7 +247,7 @@ def _of_shares(
     share_T: Float, mean_T: Float | None, size: int, groups: int | None
 ) -> ZeroVarianceOutlook:
     """The outlook by the mean share and the mean reward alone."""
-    rows, count = len(share_T), len(share_T) * (groups or 1)
+    count = len(share_T) * (groups or 1)
     now = share_interval(share_T, _LEVEL)
     if groups is not None or (share_T == share_T[0]).all():
         by_groups = wilson(min(float(share_T.mean()) * count, count), count, level=_LEVEL)
@@ -260,7 +258,7 @@ def _of_shares(
         for sizes in ((2 * size, 4 * size), _POWERS)
     )
     shares = (ZeroVarianceShare(size, now, extrapolated=False), *larger)
-    return ZeroVarianceOutlook(size, rows if groups is None else count, "shares", shares, powers)
+    return ZeroVarianceOutlook(size, count, "shares", shares, powers)
 
 
 def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> ZeroVarianceShare:
@@ -379,12 +377,11 @@ def reward_statistics(
         mean_interval(part_P, level=level)
         for part_P in (variance_P, _between_pseudo(mean_P, variance_P / size))
     )
-    common = int(size[0]) if (size == size[0]).all() else None
     notes = [f"{(~kept).sum()} groups of one rollout were left out."] if not kept.all() else []
     return RewardStatistics(
-        prompts=int(kept.sum()),
+        prompts=len(size),
         rollouts=int(size.sum()),
-        group_size=common,
+        group_size=int(size[0]) if (size == size[0]).all() else None,
         mean=mean_interval(mean_P, level=level),
         within_variance=replace(within, low=max(0.0, within.low)),
         between_variance=between,

@@ -331,9 +331,7 @@ def loop_scores(
                 parameters, torch.autograd.grad(value, wanted, allow_unused=True), strict=True
             ):
                 if gradient is not None:
-                    gradients[name][number] = (
-                        gradient.to_dense() if gradient.is_sparse else gradient
-                    )
+                    gradients[name][number] = gradient.to_dense()
     return gradients
 
 

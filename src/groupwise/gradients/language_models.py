@@ -203,17 +203,15 @@ def batch_of(
         2,
         *(len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)),
     )
-    ids, attention, mask = torch.zeros(3, len(before), longest, dtype=torch.long).unbind()
+    batch = torch.zeros(3, len(before), longest, dtype=torch.long)
+    ids, attention, mask = batch
     for row, (prompt, completion) in enumerate(zip(before, after, strict=True)):
         stop = len(prompt) + len(completion)
         ids[row, :stop] = torch.tensor([*prompt, *completion])
         attention[row, :stop] = mask[row, len(prompt) : stop] = 1
+    names = ("input_ids", "attention_mask", "completion_mask")
     device = next(language_model.model.parameters()).device
-    return {
-        "input_ids": ids.to(device),
-        "attention_mask": attention.to(device),
-        "completion_mask": mask.to(device),
-    }
+    return dict(zip(names, batch.to(device), strict=True))
 
 
 def _base_of(folder: Path) -> Path:
@@ -254,7 +252,7 @@ def _gguf_of(folder: Path) -> str | None:
 
 def _check_layers(folder: Path) -> None:
     """Refuse more layers than weights, before a configuration lays them out."""
-    about = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    about = _json(folder / "config.json")
     most = len(shapes_in(folder))
     layers = [about[key] for key in _LAYERS if isinstance(about.get(key), int)]
     if layers and max(layers) > most:

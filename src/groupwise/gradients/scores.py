@@ -177,10 +177,7 @@ def _packed(batch: TokenBatch) -> dict[str, Tensor]:
         )
     ids, completion = batch["input_ids"], batch["completion_mask"] != 0
     attention = batch.get("attention_mask", torch.ones_like(ids)) != 0
-    if (
-        not ids.ndim == completion.ndim == attention.ndim == 2
-        or not ids.shape == completion.shape == attention.shape
-    ):
+    if not (ids.ndim == 2 and ids.shape == completion.shape == attention.shape):
         shapes = {name: tuple(item.shape) for name, item in batch.items()}
         raise InvalidArgumentError(
             f"expected ids and masks of one shape (N, L), got {shapes}: pad them alike"

@@ -133,17 +133,13 @@ class TokenScores:
         """Write the sum over uses and tokens of the outer products for rows `start` to `stop`."""
         import torch
 
-        written = False
+        kept = 0  # of what the memory held before: nothing, then the sum so far
         for use in self.uses:
-            if use.picks:
-                continue
-            left = use.left[:, :, start:stop].transpose(1, 2)
-            if written:
-                value.baddbmm_(left, use.right_NTC)
-            else:
-                torch.bmm(left, use.right_NTC, out=value)
-            written = True
-        if not written:
+            if not use.picks:
+                left = use.left[:, :, start:stop].transpose(1, 2)
+                value.baddbmm_(left, use.right_NTC, beta=kept)
+                kept = 1
+        if not kept:
             value.zero_()
         flat = value.view(-1, value.shape[-1])
         for use, place in zip(self.uses, picked, strict=True):

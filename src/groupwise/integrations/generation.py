@@ -94,22 +94,21 @@ class Generation:
 
     def rollouts(self) -> list[JsonObject]:
         """Return the completions, as `RecordWriter.append` takes them."""
-        columns: JsonObject = {
-            "prompt_id": self.prompt_N.tolist(),
+        columns = {
+            "prompt_id": self.prompt_N,
             "prompt": self.prompts,
             "completion": self.completions,
-        }
-        numbers = {
             "reward": self.reward_N,
             **{f"reward/{name}": value_N for name, value_N in self.part_N.items()},
             "advantage": self.advantage_N,
             "length": self.length_N,
             "prompt_length": self.prompt_length_N,
         }
-        columns |= {
-            name: _plain(value_N) for name, value_N in numbers.items() if value_N is not None
+        kept = {
+            name: _plain(values) if isinstance(values, np.ndarray) else values
+            for name, values in columns.items()
+            if values is not None
         }
-        kept = {name: values for name, values in columns.items() if values is not None}
         return [dict(zip(kept, cells, strict=True)) for cells in zip(*kept.values(), strict=True)]
 
 
@@ -131,7 +130,7 @@ def joined(generations: Sequence[Generation]) -> Generation:
         return None if any(value is None for value in values) else made([*chain(*values)])
 
     return Generation(
-        np.concatenate([generation.reward_N for generation in generations]),
+        column("reward_N"),
         np.concatenate(prompts),
         {name: np.concatenate(own) for name, *own in zip(names, *parts, strict=True)},
         column("advantage_N"),
@@ -169,6 +168,6 @@ def _mean(value_N: Float) -> float | None:
     return sum(finite) / len(finite) if finite else None
 
 
-def _plain(value_N: Float) -> list[float | None]:
+def _plain(value_N: Float | Whole) -> list[float | None]:
     """Return numbers, None for NaN."""
     return [None if math.isnan(value) else value for value in value_N.tolist()]

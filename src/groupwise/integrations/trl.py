@@ -278,10 +278,7 @@ class StepMetrics:
 
     def means(self) -> set[str]:
         """Return the metrics that the trainer logs as means over the steps since its last log."""
-        return {
-            "loss",
-            *(str(name) for name in self._trainer._metrics["train"] if name != "num_tokens"),
-        }
+        return {"loss", *map(str, self._trainer._metrics["train"])} - {"num_tokens"}
 
     def logged(self) -> None:
         """Forget what was seen: the trainer empties its lists after it logs."""

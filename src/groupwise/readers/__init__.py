@@ -313,15 +313,9 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     by step.
     """
     side = run_record(path, columns={name: column} if column else None)
-    key = column or next(
-        (
-            quantity
-            for quantity in (name, "reward")
-            if quantity in {meaning.quantity for meaning in side.meanings}
-        ),
-        name,
-    )
-    key = side.column(key)
+    held = {meaning.quantity for meaning in side.meanings}
+    quantity = "reward" if "reward" in held and name not in held else name
+    key = side.column(column or quantity)
     scores = side.steps.select("step", pl.col(key).alias(name)).drop_nulls()
     lost = len(scores.join(record.steps, on="step", how="anti"))
     if lost == len(scores):

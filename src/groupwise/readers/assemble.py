@@ -558,15 +558,15 @@ def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Mean
     right, wrong, others, kept, total = map(by.get, vocabulary("parts_of_groups"))
     if "dead_group_share" in by:
         return {}, meanings
-    if right is not None and wrong is not None:
+    if right and wrong:
         name, values, text = (
             f"{right} + {wrong.rpartition('/')[2]}",
             columns[right] + columns[wrong],
             "groups that are all right or all wrong",
         )
-    elif others is not None:
+    elif others:
         name, values, text = f"1 - {others}", 1.0 - columns[others], f"groups other than {others}"
-    elif kept is not None and total is not None:
+    elif kept and total:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = 1.0 - columns[kept] / columns[total]
         name, text = f"1 - {kept} / {total}", f"groups other than {kept}"
@@ -737,10 +737,10 @@ def _rising(
 
 def _with_chosen(meanings: Meanings, chosen: NamedColumns, columns: Columns) -> Meanings:
     """Return the meanings with those that the user named in their place."""
-    named = {column: name for name, column in chosen.items() if name != "step"}
     renamed = {
         f"log/{column}" if column in BASE_COLUMNS else column: name
-        for column, name in named.items()
+        for name, column in chosen.items()
+        if name != "step"
     }
     kept = tuple(
         meaning

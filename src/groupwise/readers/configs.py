@@ -23,6 +23,8 @@ from groupwise.errors import (
 from groupwise.files import forms, table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.source import (
+    is_number,
+    is_scalar,
     open_text,
     peek,
     read_whole,
@@ -175,8 +177,8 @@ def _switched(last: JsonView) -> JsonObject:
     OpenRLHF) has no switch.
     """
     off = [switch in last and not last[switch] for switch in ("use_kl_loss", "use_kl_in_reward")]
-    in_reward = [last.get(name) for name in ("kl_coef", "init_kl_coef")]
-    if all(off) or (off[0] and "use_kl_in_reward" not in last and not any(in_reward)):
+    in_reward = any(map(last.get, ("kl_coef", "init_kl_coef")))
+    if all(off) or (off[0] and "use_kl_in_reward" not in last and not in_reward):
         return _NO_PENALTY
     return {}
 
@@ -240,7 +242,7 @@ def _updates_of_batch(leaves: JsonView, each: float | None) -> JsonObject:
     epochs x mini-batches.
     """
     stated = leaves.get("optimizer_updates_per_rollout_batch")
-    epochs, rollouts, mini = (leaves.get(name) for name in vocabulary("updates_of_a_batch"))
+    epochs, rollouts, mini = map(leaves.get, vocabulary("updates_of_a_batch"))
     if stated is None and epochs and rollouts and mini and rollouts % mini == 0:
         stated = epochs * rollouts // mini
     if stated is None:
@@ -289,13 +291,9 @@ def _penalty(flat: JsonView) -> JsonObject:
 
 def _updates_of_verl(flat: JsonView) -> JsonObject:
     """Return the updates of one step of verl's synchronous trainer: epochs x mini-batches."""
-    batch, mini, epochs = (
-        flat.get(path)
-        for path in (
-            "data/train_batch_size",
-            f"{_ACTOR}/ppo_mini_batch_size",
-            f"{_ACTOR}/ppo_epochs",
-        )
+    batch, mini, epochs = map(
+        flat.get,
+        ("data/train_batch_size", f"{_ACTOR}/ppo_mini_batch_size", f"{_ACTOR}/ppo_epochs"),
     )
     asynchronous = any(
         "async_training/" in path or (path.endswith("trainer_mode") and mode != "sync")
@@ -314,9 +312,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 
 def _counts(value: Any) -> bool:
     """Return whether a value is a positive whole number, however it is written."""
-    return (
-        isinstance(value, int | float) and 0 < value < parsing.LARGEST_COUNT and value == int(value)
-    )
+    return is_number(value) and 0 < value < parsing.LARGEST_COUNT and value == int(value)
 
 
 def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -328,7 +324,7 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
         isinstance(value, list | tuple) and len(value) == 2 and prefix.rpartition("/")[2] == "betas"
     ):
         yield from ((f"{prefix}/{number}", decay) for number, decay in enumerate(value, start=1))
-    elif isinstance(value, str | int | float) or value is None:
+    elif is_scalar(value) or value is None:
         yield prefix, value
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from groupwise.parsing import JsonObject
-from groupwise.readers.source import vocabulary
+from groupwise.readers.source import is_number, is_scalar, vocabulary
 
 DumpedRow = Mapping[Any, Any]
 
@@ -60,7 +60,7 @@ def _swift(row: DumpedRow) -> Iterator[JsonObject]:
         yield {
             key if key in named else f"rewards/{key}": value
             for key, value in cells.items()
-            if key in named or (isinstance(value, int | float) and key != "solution")
+            if key in named or (is_number(value) and key != "solution")
         }
 
 
@@ -121,7 +121,7 @@ def _episode(row: DumpedRow) -> Iterator[JsonObject]:
         if not isinstance(trace, Mapping):
             continue
         episode: JsonObject = {"group": str(row["group"].get("id"))}
-        if isinstance(row.get("step"), int | float):
+        if is_number(row.get("step")):
             episode["step"] = row["step"]
         total = rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
@@ -139,18 +139,14 @@ def _scored(reward: Any) -> tuple[float, float] | None:
     """Return the score of a reward and its weight, which newer versions write with it."""
     whole = reward if isinstance(reward, Mapping) else {"score": reward}
     score, weight = whole.get("score"), whole.get("weight")
-    if not isinstance(score, int | float):
+    if not is_number(score):
         return None
-    return score, weight if isinstance(weight, int | float) else 1.0
+    return score, weight if is_number(weight) else 1.0
 
 
 def _advantage(tokens: Any) -> dict[str, float]:
     """Return the advantage of a completion: the last of its tokens that is not 0."""
-    values = (
-        [value for value in tokens if isinstance(value, int | float)]
-        if isinstance(tokens, list)
-        else []
-    )
+    values = [*filter(is_number, tokens)] if isinstance(tokens, list) else []
     return {"advantage": next(filter(None, reversed(values)), values[-1])} if values else {}
 
 
@@ -177,7 +173,7 @@ def _is_group(row: DumpedRow) -> bool:
     ]
     return (
         len(numbers) > 1
-        and all(isinstance(value, int | float) for value in numbers)
+        and all(map(is_number, numbers))
         and not any(key in row for key in _OF_A_STEP)
     )
 
@@ -195,11 +191,7 @@ def _group(row: DumpedRow) -> Iterator[JsonObject]:
     may have no rewards.
     """
     rewards = _values(row, _REWARDS)
-    shared = {
-        key: value
-        for key, value in row.items()
-        if isinstance(value, str | int | float) and key not in _REWARDS
-    }
+    shared = {key: value for key, value in row.items() if is_scalar(value) and key not in _REWARDS}
     if rewards and isinstance(rewards[0], list):
         for number, group in enumerate(rewards):
             named = {"group": f"{shared.get('group', '')}/{number}"}
@@ -236,10 +228,7 @@ DUMPS: dict[
         _episode,
     ),
     "nemo-rl": (
-        lambda row: (
-            isinstance(row.get("rewards"), int | float)
-            and isinstance(row.get("content"), str | list)
-        ),
+        lambda row: is_number(row.get("rewards")) and isinstance(row.get("content"), str | list),
         lambda row: _of_conversation(row, "content", "rewards"),
     ),
     GROUPS: (_is_group, _group),

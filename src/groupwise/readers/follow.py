@@ -309,7 +309,7 @@ class Follower:
             rest += chunk
             end = rest.rfind(b"\n") + 1
             if end:
-                took = self._accept(rest[:end]) or took
+                took |= self._accept(rest[:end])
                 rest = rest[end:]
             if self._most is not None and read >= self._most and took:
                 self._tail = b""

@@ -39,6 +39,8 @@ from groupwise.readers.source import (
     Peek,
     first_lines,
     inside,
+    is_number,
+    is_scalar,
     json_lines,
     lines_in,
     noted,
@@ -121,11 +123,7 @@ def _share_groups(rows: list[DumpedRow]) -> bool:
     """
     for key in GROUP_KEYS + PROMPT_KEYS:
         named = [(row.get(key), first_of(row, STEP_KEYS)) for row in rows]
-        whole = [
-            name
-            for name in named
-            if isinstance(name[0], str | int | float) and isinstance(name[1], int | float)
-        ]
+        whole = [name for name in named if is_scalar(name[0]) and is_number(name[1])]
         if key != "id" and 2 * len(whole) >= len(rows) and len(set(whole)) < len(whole):
             return True
     return False
@@ -149,8 +147,7 @@ def _usual(counts: dict[str, int], rows: int) -> str:
 def _is_rollout(row: DumpedRow, layout: Layout) -> bool:
     """Return whether a row holds a prompt or the name of a group, and a completion or a reward."""
     return (
-        _is_text(row.get(layout.prompt))
-        or any(isinstance(row.get(key), str | int | float) for key in GROUP_KEYS)
+        _is_text(row.get(layout.prompt)) or any(is_scalar(row.get(key)) for key in GROUP_KEYS)
     ) and (_is_text(row.get(layout.completion)) or _rewards(row))
 
 
@@ -166,7 +163,7 @@ def _rewards(row: DumpedRow) -> bool:
 
 def _is_a_number(value: Any) -> bool:
     """Return whether a cell holds a number, perhaps as a text."""
-    return isinstance(value, int | float) or (
+    return is_number(value) or (
         isinstance(value, str) and parse_number(value) is not None and value.strip() != ""
     )
 
@@ -226,7 +223,7 @@ class RolloutRows:
         named = (row[key] for key in environments if isinstance(row[key], str))
         self.environments.append(next(map(_sound, named), None))
         for key in groups:
-            if isinstance(row[key], str | int | float):
+            if is_scalar(row[key]):
                 self.label_column(key).append(_label(row[key]))
         self.store.add(_cells_of(row, spelled))
 
@@ -328,12 +325,7 @@ def _number_of(key: str, value: Any) -> Any:
     """
     if key in _REASONS and isinstance(value, str):
         return float(value in _CUT_OFF)
-    if (
-        key in _BY_TOKEN
-        and isinstance(value, list)
-        and value
-        and all(isinstance(entry, int | float) for entry in value)
-    ):
+    if key in _BY_TOKEN and isinstance(value, list) and value and all(map(is_number, value)):
         with suppress(OverflowError):
             return sum(value) / len(value)
     return value
@@ -624,12 +616,11 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     if not request.columns and any(_is_trl(path, _schema(path)) for path in files[:3]):
         return _trl_record(files, name, request, notes)
     rows = RolloutRows(texts=sum(path.stat().st_size for path in files) <= parsing.MOST_HELD)
-    rewards = "reward" not in request.columns
     sources, verl = [], True
     for path in files:
         before = rows.store.count
         try:
-            verl &= _add_file(rows, path, notes, rewarded=rewards, request=request)
+            verl &= _add_file(rows, path, notes, request)
             rows.left(partial(_completions_in, path, request))
         except UnreadableRunError:
             if len(files) == 1:
@@ -665,7 +656,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
 def _completions_in(path: Path, request: Request) -> pl.Series:
     """Read the completions of a file again."""
     rows = RolloutRows()
-    _add_file(rows, path, [], rewarded="reward" not in request.columns, request=request)
+    _add_file(rows, path, [], request)
     return rows.text_columns()["completion"]
 
 
@@ -714,11 +705,10 @@ class _Lines:
         return rows.text_columns()["completion"]
 
 
-def _add_file(
-    rows: RolloutRows, path: Path, notes: Notes, *, rewarded: bool, request: Request
-) -> bool:
+def _add_file(rows: RolloutRows, path: Path, notes: Notes, request: Request) -> bool:
     """Add the rows of one file; return whether they are verl's."""
     seen, group_size = peek(path), request.config.value("group_size")
+    rewarded = "reward" not in request.columns
     if seen.head.startswith(b"PAR1"):
         return _add_table(rows, path, rewarded=rewarded)
     first = _first_rows(seen)

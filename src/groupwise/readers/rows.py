@@ -24,7 +24,15 @@ from groupwise.arrays import Columns, Flags, Float, Whole, floats
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
-from groupwise.readers.source import Notes, bare, noted, shown, some_of, vocabulary
+from groupwise.readers.source import (
+    Notes,
+    bare,
+    is_number,
+    noted,
+    shown,
+    some_of,
+    vocabulary,
+)
 from groupwise.record.table import THINNED, printed_decimals, thinned
 from groupwise.wording import count
 
@@ -281,7 +289,7 @@ class RowStore:
         """
         nested = all(isinstance(group, list) for group in value)
         numbers = list(chain.from_iterable(value)) if nested else value
-        if not numbers or not all(isinstance(entry, int | float) for entry in numbers):
+        if not numbers or not all(map(is_number, numbers)):
             return
         self._cell(name, sum(numbers) / len(numbers))
         if not nested and len(numbers) > 1:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, AnyStr, TextIO
+from typing import IO, Any, AnyStr, TextIO, TypeGuard
 
 import numpy as np
 
@@ -364,6 +364,16 @@ def lines_in(block: bytes) -> list[str]:
 def some_of(names: Sequence[str], most: int = 3) -> str:
     """Return the first names of a list, and dots for the others."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value of JSON is a number, or true or false."""
+    return isinstance(value, int | float)
+
+
+def is_scalar(value: Any) -> TypeGuard[str | float]:
+    """Return whether a value of JSON is a number or a text."""
+    return isinstance(value, str | int | float)
 
 
 _DECODER = json.JSONDecoder(parse_int=float)

@@ -49,6 +49,8 @@ from groupwise.readers.source import (
     Peek,
     first_lines,
     folders_in,
+    is_number,
+    is_scalar,
     json_in,
     json_lines,
     lines_of,
@@ -127,13 +129,10 @@ def _is_aligned(lines: list[Cells]) -> bool:
     """
     names, *rows = lines
     whole = rows[:-1] or rows  # the last one may be cut off
-    named = (
+    return (
         len(names) > 2
         and len(set(names)) == len(names)
-        and all(parse_number(name) is None for name in names)
-    )
-    return (
-        named
+        and _are_texts(names)
         and len(whole) > 1
         and all(len(row) == len(names) and None not in map(parse_number, row) for row in whole)
     )
@@ -169,7 +168,7 @@ def _title(lines: Sequence[str]) -> int:
         mark = _delimiter(line) or "\n"
         wide = line.count(mark)
         if (
-            {*map(parse_number, line.split(mark))} == {None}
+            _are_texts(line.split(mark))
             and below.count(mark) == wide
             and re.search(rf"(?:^|{mark})\s*-?\d", below)
         ):
@@ -189,6 +188,11 @@ def _without_comments(lines: Sequence[str]) -> Sequence[str]:
     return rows if None in map(parse_number, cells) else [named, *rows]
 
 
+def _are_texts(cells: Cells) -> bool:
+    """Return whether cells hold no number, and none of them is empty, as names do."""
+    return {*map(parse_number, cells)} == {None}
+
+
 def _is_comment(line: str) -> bool:
     """Return whether a line holds no cells."""
     return line.startswith("#") or not line.strip()
@@ -197,7 +201,7 @@ def _is_comment(line: str) -> bool:
 def _is_row(line: str) -> bool:
     """Return whether a line holds a number between commas, or before another number."""
     cells = re.split(r"[,;\t|]|(?<=\d) +(?=-?\d)", line)
-    return not _is_comment(line) and {*map(parse_number, cells)} != {None}
+    return not _is_comment(line) and not _are_texts(cells)
 
 
 class CsvFeed(Feed):
@@ -243,9 +247,7 @@ class CsvFeed(Feed):
         lines, self._held, self._quotes, self._characters = self._held, [], 0, 0
         batch: list[Cells] = []
         for row in self._parsed(lines):
-            if self._names is None or (
-                row[0].strip() == self._names[0] and {*map(parse_number, row)} == {None}
-            ):
+            if self._names is None or (row[0].strip() == self._names[0] and _are_texts(row)):
                 self._add(batch)
                 self._names, batch = self._named(row), []
             else:
@@ -275,12 +277,12 @@ class CsvFeed(Feed):
             )
             lines = lines[start:]
             first = next((line for line in lines if line.strip()), "")
-            between = (
-                "|"
-                if first.startswith(_MARKDOWN)
-                else _delimiter(first) or (" " if len(first.split()) > 2 else ",")
-            )
-            self._delimiter = between if first else ""
+            if first:
+                self._delimiter = (
+                    "|"
+                    if first.startswith(_MARKDOWN)
+                    else _delimiter(first) or (" " if len(first.split()) > 2 else ",")
+                )
         if self._delimiter == "|":
             yield from filter(None, (_between_bars(line) for line in lines if line.startswith("|")))
         elif self._delimiter == " ":
@@ -682,18 +684,12 @@ def _rows_of_cells(lists: list[Any]) -> list[JsonObject]:
     anything but texts.
     """
     names, *rows = lists
-    titled = (
-        isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
-    )
-    return (
-        [
-            dict(zip(names, row, strict=True))
-            for row in rows
-            if isinstance(row, list) and len(row) == len(names)
-        ]
-        if titled
-        else []
-    )
+    titled = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return [
+        dict(zip(names, row, strict=True))
+        for row in rows
+        if titled and isinstance(row, list) and len(row) == len(names) > 0
+    ]
 
 
 def _rows_of_columns(whole: JsonView) -> list[JsonObject]:
@@ -835,16 +831,16 @@ def _is_split(name: str) -> bool:
 
 def _has_step(row: JsonView) -> bool:
     """Return whether an object is a step of a run rather than a run."""
-    return any(isinstance(row.get(key), int | float) for key in STEP_KEYS if key != "steps")
+    return any(is_number(row.get(key)) for key in STEP_KEYS if key != "steps")
 
 
 def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject]:
     """Return runs by name; a run listed twice counts once."""
     named: dict[str, JsonObject] = {}
-    shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
+    shared = {key: value for key, value in about.items() if is_scalar(value)}
     for number, run in enumerate(filter(_inner_logs, runs), start=1):
         name = next(
-            (str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)),
+            (str(run[key]) for key in _NAMES if is_scalar(run.get(key))),
             str(number),
         )
         named.setdefault(clean_key(name)[:80], shared | run)

@@ -41,6 +41,7 @@ from groupwise.readers.source import (
     Peek,
     folders_in,
     inside,
+    is_number,
     json_in,
     noted,
     open_text,
@@ -176,17 +177,13 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
 def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunRecord:
     """Return the record with the completions in trackio's tables, as they were logged."""
     rows = [
-        {
-            name: cell
-            for name, cell in row.items()
-            if name in _TEXTS or isinstance(cell, int | float)
-        }
+        {name: cell for name, cell in row.items() if name in _TEXTS or is_number(cell)}
         | {"step": int(row["step"]), "prompt_id": 0}
         for table in tables
         if isinstance(table, list)
         for row in table
         if isinstance(row, Mapping) and set(row) > _TEXTS
-        if isinstance(row.get("step"), int | float) and abs(row["step"]) < 2**53
+        if is_number(row.get("step")) and abs(row["step"]) < 2**53
     ]
     completions = rollouts_table(rows)
     typed = (
@@ -278,7 +275,7 @@ def rows_of_entries(entries: Iterable[Entry]) -> Iterator[JsonObject]:
         if not row:
             row = {
                 "step": step,
-                "_timestamp": stamp / 1000.0 if isinstance(stamp, int | float) else None,
+                "_timestamp": stamp / 1000.0 if is_number(stamp) else None,
             }
         row[key] = value
     if row:
@@ -399,9 +396,14 @@ class Message:
         """Return the values of a field that are bytes."""
         return [value for value in self._values.get(number, ()) if isinstance(value, bytes)]
 
-    def numbers(self, number: int) -> list[int]:
-        """Return the values of a field that are variable-length integers."""
-        return [value for value in self._values.get(number, ()) if isinstance(value, int)]
+    def blob(self, number: int) -> bytes:
+        """Return the last value of a field that is bytes, none of them where it has none."""
+        return [b"", *self.blobs(number)][-1]
+
+    def number(self, number: int) -> int:
+        """Return the last value of a field that is a variable-length integer, 0 for none."""
+        values = self._values.get(number, ())
+        return [0, *(value for value in values if isinstance(value, int))][-1]
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
@@ -528,17 +530,12 @@ class BlockRecords:
         """Yield whole records, joined from their pieces."""
         parts: list[bytes] = []
         for kind, piece in self._pieces():
-            if kind == 1:
-                parts = []
-                yield piece
-            elif kind == 2:
-                parts = [piece]
-            elif kind in (3, 4) and parts:
+            if kind < 3:  # a damaged piece, or the first of a record
+                parts = [piece] if kind else []
+            elif parts:
                 parts.append(piece)
-                if kind == 4:
-                    yield b"".join(parts)
-                    parts = []
-            elif kind == 0:
+            if kind in (1, 4) and parts:
+                yield b"".join(parts)
                 parts = []
 
     def _pieces(self) -> Iterator[tuple[int, bytes]]:
@@ -625,7 +622,7 @@ def _items(message: bytes) -> Iterator[tuple[str, Any]]:
     """
     for item in map(Message, Message(message).blobs(1)):
         names = [_text(part) for part in item.blobs(1) + item.blobs(2)]
-        value = json_in(_text(item.blobs(16)[-1])) if item.blobs(16) else None
+        value = json_in(_text(item.blob(16)))
         if names and value is not None and not (isinstance(value, dict) and "_type" in value):
             yield "/".join(names), value
 
@@ -786,8 +783,8 @@ def _rows(records: TfRecords, texts: dict[str, str], tags: set[str]) -> Iterator
 def _event(record: bytes) -> Iterator[Scalar]:
     """Yield wall time, step, tag and number or text of each value of one event."""
     event = Message(record)
-    wall = _DOUBLE(event.blobs(1)[-1])[0] if event.blobs(1) else math.nan
-    step = signed(event.numbers(2)[-1]) if event.numbers(2) else 0
+    wall = _DOUBLE(clock)[0] if (clock := event.blob(1)) else math.nan
+    step = signed(event.number(2))
     for summary in event.blobs(5):
         for value in Message(summary).blobs(1):
             tag, value_read = _value(Message(value))
@@ -797,16 +794,16 @@ def _event(record: bytes) -> Iterator[Scalar]:
 
 def _value(message: Message) -> tuple[str, float | str | None]:
     """Return the tag of one summary value and its number or text, None where it is neither."""
-    tag = _text(message.blobs(1)[-1]) if message.blobs(1) else ""
-    if message.blobs(8):
-        return tag, _tensor(Message(message.blobs(8)[-1]))
-    return tag, _SINGLE(message.blobs(2)[-1])[0] if message.blobs(2) else None
+    tag = _text(message.blob(1))
+    if tensor := message.blob(8):
+        return tag, _tensor(Message(tensor))
+    return tag, _SINGLE(single)[0] if (single := message.blob(2)) else None
 
 
 def _tensor(message: Message) -> float | str | None:
     """Return the one number or text of a tensor, None for any other."""
-    kind = message.numbers(1)[-1] if message.numbers(1) else 0
-    for field, form in ((4, {1: "<f", 2: "<d"}.get(kind, "")), (5, "<f"), (6, "<d")):
+    form_of = {1: "<f", 2: "<d"}.get(message.number(1), "")
+    for field, form in ((4, form_of), (5, "<f"), (6, "<d")):
         for value in message.blobs(field):
             if form and len(value) == struct.calcsize(form):
                 return float(struct.unpack(form, value)[0])
@@ -905,13 +902,9 @@ def _of_swanlab(seen: Peek, notes: Notes) -> Iterator[Entry]:
     for record in records:
         try:
             for scalar in map(Message, Message(record).blobs(13)):
-                key, time, value = (
-                    b"".join(scalar.blobs(1)),
-                    Message(b"".join(scalar.blobs(4))),
-                    b"".join(Message(b"".join(scalar.blobs(5))).blobs(1)) or bytes(8),
-                )
-                stamp = 1e3 * sum(time.numbers(1)) + 1e-6 * sum(time.numbers(2))
-                yield stamp, sum(scalar.numbers(2)), _text(key), struct.unpack("<d", value)[0]
+                time, value = Message(scalar.blob(4)), Message(scalar.blob(5)).blob(1) or bytes(8)
+                stamp = 1e3 * time.number(1) + 1e-6 * time.number(2)
+                yield stamp, scalar.number(2), _text(scalar.blob(1)), _DOUBLE(value)[0]
         except (ValueError, struct.error):
             records.damaged += 1
     notes += noted(records.damaged, "record is damaged and was", "records are damaged and were")

@@ -80,7 +80,7 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
     if n < (FEWEST_SWUNG if size == 1 else 12):
         return None
     place, left = _detrended(late)
-    power = float(left @ left)
+    power = left @ left
     if power <= 1e-18 * n:
         return None
     phi = float(np.clip((left[1:] @ left[:-1]) / power, 0.0, 0.95))
@@ -178,7 +178,7 @@ def _line(spectrum: Float) -> tuple[int, float]:
     for width in (1, 3):
         sums = np.convolve(spectrum, np.ones(width), "valid")[TURNS - 1 :]
         place = int(sums.argmax()) + TURNS - 1
-        power = float(sums.max())
+        power = sums.max()
         ratio = (power / width) / max((total - power) / (count - width), 1e-300)
         chance = min(1.0, 2 * count * float(fdtrc(2 * width, 2 * (count - width), ratio)))
         if chance < best[1]:
@@ -239,7 +239,7 @@ def order_of(value_T: Float) -> DataOrder | None:
     from scipy.special import fdtrc
 
     ratio, period = best
-    if float(fdtrc(period - 1, n - period - 4, ratio)) * len(periods) > _CHANCE:
+    if fdtrc(period - 1, n - period - 4, ratio) * len(periods) > _CHANCE:
         return None
     phase = np.arange(n) % period
     profile = np.bincount(phase, weights=left) / np.bincount(phase)
@@ -839,12 +839,12 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
             else np.log(np.maximum(signal.value_T, least))
         )
         change = abs(mean_of(value[row : row + few]) - mean_of(value[row - few : row]))
-        error = _LUCK * long_run_deviation(value[:row]) * np.sqrt(2 / few)
+        error = _LUCK * long_run_deviation(value[:row]) * math.sqrt(2 / few)
         means = moving_mean(value[:row], few)
         moved = np.abs(
             means[few:] - means[:-few]
         )  # between neighbouring stretches, at every row that has both
-        usual = max(float(error), float(moved.max(initial=0.0)))
+        usual = max(error, moved.max(initial=0.0))
         changes.append((change / max(_MUCH, usual), change / max(_LITTLE, usual)))
     if not changes:
         return None
@@ -917,11 +917,11 @@ def loss_of(evidence: Evidence) -> Decline | None:
         return None  # a lucky row amid rows of nothing is no height
     lost = reward.change(peak, late)
     error = (lost.high - lost.low) / (2 * 1.96)
-    height = float(levels[best])
+    height = levels[best]
     # The height is the largest of some n/few independent means: a Bonferroni correction for having
     # chosen it. Of a run that goes on the last rows are looked at as often.
     chance, looks = FALSE_WARNING * few / n, 1 if evidence.ended else few / n
-    limit = -float(ndtri(chance * looks))
+    limit = -ndtri(chance * looks)
     if (
         height <= floor
         or not lost.value < 0
@@ -944,8 +944,8 @@ def loss_of(evidence: Evidence) -> Decline | None:
     # What has regained three quarters of what it lost falls no more; where the held-out reward
     # rises the prompts of training get harder, unless the verifier broke at once.
     since = moving_mean(reward.value_T[best:], few)
-    regained = float(since[-1] - since.min())
-    climbs = float(since[int(since.argmin()) :].max() - since[-1]) < regained / 2
+    regained = since[-1] - since.min()
+    climbs = since[since.argmin() :].max() - since[-1] < regained / 2
     sudden = at_once(reward, onset)
     back = climbs and regained > max(-(1 if sudden else 3) * lost.value, limit * error)
     if back or (not sudden and held_out_rose(evidence, reward.step_at(begin)) is not None):

@@ -289,11 +289,7 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     since its best.
     """
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
-    rose = (
-        coupling_of(pair, *pair.ends)
-        if enough and pair.gain_of_training(*pair.ends)[0] > 0
-        else None
-    )
+    rose = _of_rise(pair, *pair.ends) if enough else None
     finding, turned = _throughout(pair, rose, TRANSFER), _turned(pair)
     if finding and (finding.status is Status.INFO or not turned):
         return finding
@@ -356,9 +352,8 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
 
     early, late = _best_of(pair), pair.ends[1]
     held, error = pair.gain_held_out(early, late)
-    coupling = coupling_of(pair, early, late)
-    rose = pair.gain_of_training(early, late)[0] > 0
-    if coupling is None or not rose or held >= float(ndtri(FALSE_ALARM / len(pair.step_M))) * error:
+    coupling = _of_rise(pair, early, late)
+    if coupling is None or held >= float(ndtri(FALSE_ALARM / len(pair.step_M))) * error:
         finding = _flat_since(pair)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart
     # beyond it.
@@ -454,7 +449,7 @@ def _flat_since(pair: Pair) -> Finding | None:
     )
     if not perhaps_K.min() < _HALF:
         return None
-    sure = float(limit_K.min()) < _HALF
+    sure = limit_K.min() < _HALF
     row = int(risen_K[limit_K.argmin() if sure else perhaps_K.argmin()])
     early, start = slice(row, row + width), row + width // 2
     coupling = coupling_of(pair, early, late)
@@ -515,11 +510,11 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
     )
     pace = (after - before) / (before - first)
     best = float(moving_mean(pair.train_M[: before + few], few).max())
-    noise = pair.train_deviation / np.sqrt(few)
+    noise = pair.train_deviation / math.sqrt(few)
     return _Pace(
         gain=train[2] - max(train[1], best),
         usual=pace * (train[1] - train[0]),
-        error=float(noise * np.sqrt(1 + (1 + pace) ** 2 + pace**2)),
+        error=noise * math.sqrt(1 + (1 + pace) ** 2 + pace**2),
         high=bool(train[2] > best + 2 * noise),
         held=held[2] - held[1] + 1.96 * pair.held_deviation * math.sqrt(2 / few),
     )
@@ -563,8 +558,8 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     reward, or where that was best.
     """
     step, when, before, of_held_out = (_of_turned if _turned(pair) else _of_parted)(pair)
-    assert pair.total
-    total = replace(pair.total, before=mean_of(pair.train_M[before]) / pair.scale)
+    total = pair.total or _held_out_change(pair, of_held_out.step, before, pair.ends[1])
+    total = replace(total, before=mean_of(pair.train_M[before]) / pair.scale)
     signs = _sign("reward", pair.trained, of_held_out.step, total), of_held_out
     shared = ""
     if coupling:
@@ -617,9 +612,7 @@ def _held_out_change(pair: Pair, since: int, early: slice, late: slice) -> Level
 
 def _follows(pair: Pair | None) -> bool:
     """Whether the held-out reward shared the gain of training beyond doubt."""
-    if pair is None or pair.gain_of_training(*pair.ends)[0] <= 0:
-        return False
-    coupling = coupling_of(pair, *pair.ends)
+    coupling = None if pair is None else _of_rise(pair, *pair.ends)
     return coupling is not None and coupling.low > TRANSFER
 
 
@@ -1017,6 +1010,12 @@ def coupling_of(pair: Pair, early: slice, late: slice) -> Interval | None:
     return Interval(float(ratio), float(centre - half), float(centre + half))
 
 
+def _of_rise(pair: Pair, early: slice, late: slice) -> Interval | None:
+    """The coupling where training rose."""
+    rose = pair.gain_of_training(early, late)[0] > 0
+    return coupling_of(pair, early, late) if rose else None
+
+
 def _ratio_of_gains(
     train: Any, error_train: float, held: Any, error_held: float
 ) -> tuple[Any, Any, Any]:
@@ -1036,9 +1035,8 @@ def _ratio_of_gains(
 def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
     """The later mean minus the earlier, and its standard error."""
     first, last = value_M[early], value_M[late]
-    return mean_of(last) - mean_of(first), float(
-        deviation * np.sqrt(1 / first.size + 1 / last.size)
-    )
+    error = deviation * math.sqrt(1 / first.size + 1 / last.size)
+    return mean_of(last) - mean_of(first), error
 
 
 @frozen
@@ -1054,7 +1052,7 @@ class Parting:
 
     def rows(self, pair: Pair) -> tuple[int, int]:
         """Return the rows from which on they part, and have parted."""
-        end = self.step + self.length * float(pair.step_M[-1] - pair.step_M[0])
+        end = self.step + self.length * np.ptp(pair.step_M)
         begin, end = np.searchsorted(pair.step_M, [self.step, end])
         return int(begin), int(end)
 
@@ -1075,10 +1073,10 @@ def parting_of(pair: Pair) -> Parting:
         value[:keep].astype(float).reshape(-1, size).mean(axis=1)
         for value in (pair.step_M, pair.train_M - pair.held_M)
     )
-    span = float(time[-1] - time[0])
+    span = np.ptp(time)
     onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
     about = gap - gap.mean()
-    total, length_L = float(about @ about), np.array(_LENGTHS)
+    total, length_L = about @ about, np.array(_LENGTHS)
     # All onsets with all lengths: what each ramp leaves of the squares.
     ramp_LKM = (time - onset_K[:, None]) / (length_L[:, None, None] * span)
     ramp_LKM = np.clip(ramp_LKM, 0.0, 1.0)
@@ -1091,11 +1089,11 @@ def parting_of(pair: Pair) -> Parting:
         return Parting(step, step, step, 1.0, _LENGTHS[0], step)
     floor = max(1e-12 * total, 1e-300)
     drop_K, drop_L = (
-        0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor))
+        0.5 * len(time) * np.log(np.maximum(rest, floor) / max(rest_K.min(), floor))
         for rest in (rest_K, rest_L)
     )
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
-    limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
+    limit = 0.5 * len(time) * math.log1p(2 * fdtri(2, left, 0.95) / left)
     inside = onset_K[drop_K <= limit]
     likeliest = int(rest_K.argmin())
     ends = np.array([onset_K[likeliest], inside[0]])

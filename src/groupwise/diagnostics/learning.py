@@ -173,7 +173,8 @@ def _drop_of(evidence: Evidence, level: NoisyMetric, since: int | None) -> _Fall
     if evidence.ended:
         return None
     lost = loss_of(evidence)
-    return _fell_back(evidence, level, 0) or (lost and _FallBack(lost.begin, holds=False))
+    declined = None if lost is None else _FallBack(lost.begin, holds=False)
+    return _fell_back(evidence, level, 0) or declined
 
 
 def _between(
@@ -361,14 +362,15 @@ def _since_its_gain(
         (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
     )
     if not still or since is None:
+        if not evidence.ended:
+            return Learning.LEARNING, None
         gains = _trend(level.value_T[half:], _noise_of(level)[0]) > _GAIN
-        if evidence.ended and not gains and stood(half, _GAIN, math.inf):
+        if not gains and stood(half, _GAIN, math.inf):
             return Learning.ROSE, level.step_at(half)
         # A last third may rise by less than its error and by a tenth of the whole gain at most.
         last = thirds_since(level, 0)[1].start
-        if evidence.ended and n >= ENOUGH and stood(last, 1, _TENTH):
-            return Learning.ROSE, level.step_at(last)
-        return Learning.LEARNING, None
+        rose = n >= ENOUGH and stood(last, 1, _TENTH)
+        return (Learning.ROSE, level.step_at(last)) if rose else (Learning.LEARNING, None)
     row = _arrived(level, since)
     fell = _fell_back(evidence, level, row)
     if fell and fell.holds:
@@ -396,7 +398,7 @@ def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> _FallBack | 
     until = row + int(means.argmax()) + few  # a fall is no noise of the rows before it
     time = np.sqrt(np.arange(until))
     noise = level.deviation if ended else slow_noise(value_T[:until], time, 2)[0]
-    far, error = float(means.max() - means[-1]), noise * math.sqrt(2 / few)
+    far, error = means.max() - means[-1], noise * math.sqrt(2 / few)
     little = 0.0 if ended else _TENTH * (means.max() - reward_floor(evidence))
     if not far > max(_FELL * error, little):
         return None
@@ -454,7 +456,7 @@ def _climbs(level: NoisyMetric, floor: float) -> bool:
         for begin, end in itertools.pairwise(sorted(cuts))
         if end - begin >= 3 * few
     ]
-    return len(gains) > 1 and min(gains) > _BEGUN * error
+    return len(gains) > 1 and bool(min(gains) > _BEGUN * error)
 
 
 def near_top(evidence: Evidence, level: NoisyMetric) -> bool | None:

@@ -161,10 +161,9 @@ def environments_of(evidence: Evidence) -> Environments | None:
         if column[0] != "seat" or column[2].value_T.tobytes() not in own
     ]
     agents = Counter(name.rpartition("/")[0] for kind, name, _ in columns if kind == "seat")
-    alone = {place for place, number in agents.items() if place and number == 1}
     columns = [
         ("environment", place, signal)
-        if kind == "seat" and (place := name.rpartition("/")[0]) in alone
+        if kind == "seat" and (place := name.rpartition("/")[0]) and agents[place] == 1
         else (kind, name, signal)
         for kind, name, signal in columns
     ]
@@ -175,10 +174,11 @@ def environments_of(evidence: Evidence) -> Environments | None:
     ]
     courses, order = Counter(environment.course for environment in each), list(RewardCourse)
     each.sort(key=lambda environment: (order.index(environment.course), -environment.lost))
-    fell, rose, few = (
-        courses[course] for course in (RewardCourse.FELL, RewardCourse.ROSE, RewardCourse.FEW_ROWS)
-    )
-    return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN]), few) if each[1:] else None
+    if len(each) < 2:
+        return None
+    fell, rose, few = RewardCourse.FELL, RewardCourse.ROSE, RewardCourse.FEW_ROWS
+    shown = tuple(each[:MOST_SHOWN])
+    return Environments(len(each), courses[fell], courses[rose], shown, courses[few])
 
 
 def _course(kind: str, name: str, signal: NoisyMetric) -> Environment:
@@ -211,7 +211,7 @@ def _score(signal: NoisyMetric, early: slice, late: slice) -> float:
     """The change over its standard error, which is that of either stretch too where the log is
     mostly one number.
     """
-    noise = max(signal.deviation, *(float(signal.value_T[rows].std()) for rows in (early, late)))
+    noise = max(signal.deviation, *(signal.value_T[rows].std() for rows in (early, late)))
     return replace(signal, deviation=noise).score(early, late)
 
 
@@ -596,12 +596,12 @@ def weights_of(evidence: Evidence) -> Mapping[str, float]:
     weight = np.zeros(len(functions))
     weight[moving] = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)[0]
     left = reward.value_T - design @ weight
-    scale = float(np.abs(reward.value_T).max()) or 1.0
+    scale = np.abs(reward.value_T).max() or 1.0
     if np.abs(left).max() > 5e-3 * scale:
         return {}
     # Where the log is rounded a function that hardly varies has no weight that can be told.
     spread = design.std(axis=0)
-    unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
+    unsure = moving & (left.std() > 0.003 * np.sqrt(len(reward)) * spread)
     return {
         name: round(w, 9)  # what rounding leaves has no sign
         for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True)
@@ -868,7 +868,7 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     )
     if spread.size < 20:
         return None
-    span = float(np.ptp(np.quantile(graded["reward"], (0.01, 0.99), method="nearest")))
+    span = np.ptp(np.quantile(graded["reward"], (0.01, 0.99), method="nearest"))
     # A thousandth of the range is no difference that a verifier means; equal rewards leave rounding
     # of 1e-9 of it.
     hair = (spread > 1e-7 * span) & (spread < 1e-3 * span)

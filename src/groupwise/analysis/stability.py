@@ -57,7 +57,7 @@ FEWEST_ROWS = 1.0
 constant.
 """
 LAWS = ("exponential", "oscillator")
-NO_APPROACH = ("flat", "non_stationary", "failed")
+NO_APPROACH = ("flat", "non_stationary")
 """States of a fit of which no force can be read."""
 
 
@@ -82,17 +82,14 @@ def margin_of(
         except InsufficientDataError as error:
             problem = problem or error
             continue
-        limits = [
-            float(threshold(remaining.kind, momentum, remaining.refresh_interval))
-            for remaining in lag.remaining
-        ]
         # A curve that is not one linear mode has a wider interval.
         widened = [
             replace(fitted.force, low=fitted.force.low / OFF, high=fitted.force.high * OFF)
             for fitted in forces
         ]
         margins = []
-        for limit, force in zip(limits, widened, strict=True):
+        for left, force in zip(lag.remaining, widened, strict=True):
+            limit = float(threshold(left.kind, momentum, left.refresh_interval))
             low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
             margins.append(Interval(limit / force.value, low, high, force.level))
         too_fast = any(force.too_fast for force in forces)

@@ -229,10 +229,12 @@ class StabilityEvidence(Plain):
         plain_data = Plain.as_dict(self)
         if self.verdict == "unavailable":
             return plain_data
-        of_mode = self.mode.as_dict() if self.mode else {"threshold": None, "rule_threshold": None}
+        of_mode = (
+            self.mode.as_dict() | {"status": self.conclusion}
+            if self.mode
+            else dict.fromkeys(("threshold", "rule_threshold"))
+        )
         plain_data = {**of_mode, **plain_data, "effective_force": plain(self.force)}
-        if self.mode:
-            plain_data["status"] = self.conclusion
         # Without a learning rate the limits are factors of the present one.
         if not self.knows_rate:
             plain_data["max_learning_rate"] = None
@@ -343,9 +345,10 @@ def run_stability(
             f"expected a reward, got {fitted.metric}: the force is estimated from how a reward "
             "approaches its plateau"
         )
-    if problem := fitted.problem or no_approach(fitted.fit):
-        return RunStability(StabilityEvidence(unavailable=problem), record.name, fitted)
-    return RunStability(stability_evidence(record, fitted), record.name, fitted)
+    evidence = StabilityEvidence(unavailable=fitted.problem or no_approach(fitted.fit))
+    if not evidence.unavailable:
+        evidence = stability_evidence(record, fitted)
+    return RunStability(evidence, record.name, fitted)
 
 
 def no_approach(fit: FitResult) -> str:
@@ -368,7 +371,7 @@ def measured_stability(
     from groupwise.edge.mode import stability
 
     fit = fitted.fit
-    swing, lag, adam = lasting_swing(fit.value_T), setting.lag, setting.adam
+    swing, lag = lasting_swing(fit.value_T), setting.lag
     assumed = (setting.assumption,) if setting.assumption else ()
     swings = ""
     if swing.lasts:
@@ -401,7 +404,7 @@ def measured_stability(
         force,
         None if doubts else margin,
         rate,
-        (NO_GUARANTEE, *assumed, *_notes(record, fit, lag, with_force=with_force, adam=adam)),
+        (NO_GUARANTEE, *assumed, *_notes(record, fit, with_force, setting)),
         doubts=doubts,
         swing=swing,
         setting=setting,
@@ -409,10 +412,10 @@ def measured_stability(
 
 
 def _notes(
-    record: RunRecord, fit: FitResult, lag: LagSetting, *, with_force: FitResult, adam: bool
+    record: RunRecord, fit: FitResult, with_force: FitResult, setting: StabilitySetting
 ) -> list[str]:
     """What to know of a judgement from a run: what may change its answer first."""
-    notes = []
+    notes, lag = [], setting.lag
     if with_force is not fit:
         notes.append(
             f"The law of the reward is the {law_name(fit.law)}, which has no curvature to read "
@@ -429,7 +432,7 @@ def _notes(
             f"The learning rate follows a schedule ({schedule}): learning rate × curvature is a "
             "mean over the log, and it was larger at the peak."
         )
-    notes += [*[ADAM_RATE, ADAM] * adam, WHOLE_CURVE, HALF_FORCE]
+    notes += [*[ADAM_RATE, ADAM] * setting.adam, WHOLE_CURVE, HALF_FORCE]
     if len(lag.remaining) > 1:
         notes.append(PERHAPS_NO_LAG)
     elif lag.remaining[0] is not lag:

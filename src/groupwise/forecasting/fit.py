@@ -172,9 +172,8 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval], bounds: Ends)
         name
         for name in _ENDS
         if min(parameters[name].width / 2, 2 * _cut(parameters[name], bounds).width) > seen
+        or (name == "plateau" and _beyond(parameters[name], bounds))
     ]
-    if "plateau" not in loose and _beyond(parameters["plateau"], bounds):
-        loose.append("plateau")
     # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau
     # must hold.
     slow = {"oscillator": "tau1", "exponential": "time_constant", "logistic": "midpoint"}.get(
@@ -209,7 +208,7 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     return {
         "way": way,
         "start": ranged(parameters["start"]),
-        "plateau": ranged(parameters["plateau"]),
+        "plateau": ranged(end),
         "where": where,
     }
 
@@ -358,9 +357,8 @@ def fit(
     time, value, _ = usable_rows(time_T, value_T)
     if observations.still:
         return _still(observations, time, value, level)
-    if bounds:
-        observations = replace(observations, bounds=bounds)
-    fits = _competing(observations, laws, level)
+    limits = bounds or (-math.inf, math.inf)
+    fits = _competing(observations, laws, limits, level)
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
@@ -372,17 +370,19 @@ def fit(
             name: replace(interval, low=-np.inf, high=np.inf)
             for name, interval in parameters.items()
         }
-    loose = unidentified(fits[0], parameters, observations.bounds)
+    loose = unidentified(fits[0], parameters, limits)
     for name in parameters.keys() & _ENDS:
-        parameters[name] = _cut(parameters[name], observations.bounds)
+        parameters[name] = _cut(parameters[name], limits)
     rising = healthy == "up" and len(laws) > 1
     outcome = _outcome(observations, fits, parameters, loose, rising=rising)
     half = _half_band(fits[0], time - observations.origin, float(widening.max()))
-    return _result(observations, fits, parameters, outcome, time, value, half)
+    return _result(observations, fits, parameters, outcome, time, value, half, limits)
 
 
-def _competing(observations: Observations, laws: tuple[Law, ...], level: float) -> list[LawFit]:
-    """Fit laws and rank them."""
+def _competing(
+    observations: Observations, laws: tuple[Law, ...], bounds: Ends, level: float
+) -> list[LawFit]:
+    """Fit laws to a metric of a range, and rank them."""
     room = observations.time_M.size - 2
     able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room]
     if not able:
@@ -391,7 +391,7 @@ def _competing(observations: Observations, laws: tuple[Law, ...], level: float) 
             f"{laws[0].name}, got {room + 2}: log more, or let all laws compete"
         )
     fits = [fit_law(observations, law) for law in able]
-    fits = ranked(_begun(fits, observations.bounds, level))
+    fits = ranked(_begun(fits, bounds, level))
     if len(fits) > 1 and fits[0].law.name == "oscillator":
         fits = ranked(
             fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
@@ -507,9 +507,10 @@ def akaike_weights(fits: Sequence[LawFit]) -> Float:
     Source: Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
     """
     criteria = np.array([law_fit.aicc for law_fit in fits])
-    if not np.isfinite(criteria).any():
+    best = criteria.min()
+    if not np.isfinite(best):
         return np.asarray(np.eye(1, len(fits))[0])
-    weight = np.exp(-(criteria - criteria[np.isfinite(criteria)].min()) / 2)
+    weight = np.exp(-(criteria - best) / 2)
     return np.asarray(weight / weight.sum())
 
 
@@ -535,6 +536,7 @@ def _result(
     time: Float,
     value: Float,
     half: Float,
+    bounds: Ends,
 ) -> FitResult:
     """Put a fit on the caller's rows."""
     outcome, numbers = judged
@@ -549,7 +551,7 @@ def _result(
     if total := float(((value - value.mean()) ** 2).mean()):
         # the largest R squared that the sampling noise leaves possible
         ceiling = 1 - observations.sampling_variance / total
-    curve, low, high = np.clip((curve, curve - half, curve + half), *observations.bounds)
+    curve, low, high = np.clip((curve, curve - half, curve + half), *bounds)
     residual = value - curve
     lag1 = correlations(residual)[0] if residual.any() else math.nan
     return FitResult(

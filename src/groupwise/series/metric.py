@@ -339,16 +339,18 @@ def _from_logged_std(
     """Return the variance by the reward's standard deviation, where the log says which one it
     is.
     """
-    for quantity, words in (
+    for quantity, kind in (
         ("reward_std_within_group", "within-group"),
         ("reward_std_batch", "batch-wide"),
-        ("reward_std_ambiguous", ""),
+        (
+            "reward_std_ambiguous",
+            "logged (within-group or batch-wide: the log cannot tell)",
+        ),
     ):
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
         if name == "reward" and meaning and meaning.column in rows:
             variance = _array(rows[meaning.column]) ** 2 / count
             if np.isfinite(variance).any():
-                kind = words or "logged (within-group or batch-wide: the log cannot tell)"
                 return _filled(variance), (
                     f"{kind} standard deviation of the reward over the square root of B G = "
                     f"{count:g} rollouts per row"
@@ -480,7 +482,7 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
     equal = _equal_shares(record, groups)
     if equal is None:
         return None
-    rows = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
+    rows = np.flatnonzero((equal >= 0) & (equal <= 1))
     rows = rows[-max(_FEWEST_ROWS, -(-len(rows) // 4)) :]
     if not rows.size:
         return None
@@ -490,9 +492,9 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
         if meaning.quantity == "reward" and not meaning.unavailable
     ]
     right = None
-    if rewards and groups is not None:
+    if rewards and groups:
         mean = record.values(rewards[0].column)[rows]
-        if np.isfinite(mean).all() and is_binary_mean(mean, size * groups, rewards[0].resolution):
+        if is_binary_mean(mean, size * groups, rewards[0].resolution):
             right = mean
     return zero_variance_of_columns(equal[rows], size, mean_T=right, groups=groups)
 

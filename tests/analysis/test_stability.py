@@ -468,9 +468,10 @@ def test_a_law_that_has_no_force_and_the_law_that_has_one_go_by_their_names(
     best = made_fitted(law="logistic").fit
     read_off = made_fitted("not_identifiable", law="oscillator", message="two laws fit alike.")
     record = record_of(best.value_T, {"learning_rate_schedule": "linear"})
-    notes = _notes(record, best, LagSetting("none", 1), with_force=read_off.fit, adam=False)
+    setting = setting_of(0.9, LagSetting("none", 1))
+    notes = _notes(record, best, read_off.fit, setting)
     says("analysis/stability/1", " ".join(notes[:3]))
-    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 3
+    assert len(_notes(record, best, best, setting)) == 3
 
 
 @each_case(

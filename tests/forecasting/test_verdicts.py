@@ -176,16 +176,52 @@ def test_the_range_of_a_metric_ends_its_intervals_and_opens_no_plateau() -> None
     """An interval that the range cuts to less than half of the change is an answer, a wider one is
     none.
     """
-    rise = np.clip(0.2 + 0.9 * (1 - np.exp(-TIME[:60] / 60)) + noise(7)[:60], 0, 1)
-    free, held = (fit(TIME[:60], rise, bounds=bounds) for bounds in (None, (0.0, 1.0)))
-    assert free.status == "not_identifiable"
-    assert free.parameters["plateau"].high > 2
-    assert held.parameters["plateau"].high == 1.0
-    assert float(held.high_T.max()) <= 1
-    seen = float(np.ptp(held.curve_T))
-    assert (held.status == "converged") is (held.parameters["plateau"].width < seen / 2)
-    early = fit(TIME[:30], rise[:30], bounds=(0.0, 1.0))
-    assert early.status == "not_identifiable"
+    for seed, held_status in ((4, "converged"), (7, "not_identifiable")):
+        rise = 0.2 + 0.9 * (1 - np.exp(-TIME[:60] / 60)) + noise(seed)[:60]
+        free, held = (fit(TIME[:60], rise, bounds=bounds) for bounds in (None, (0.0, 1.0)))
+        assert (free.status, held.status) == ("not_identifiable", held_status)
+        assert free.parameters["plateau"].high > 2
+        assert held.parameters["plateau"].high == 1.0
+        seen = float(np.ptp(held.curve_T))
+        assert (held.parameters["plateau"].width < seen / 2) is (held_status == "converged")
+
+
+def test_residuals_are_what_the_curve_leaves_within_the_range_of_the_metric() -> None:
+    """The curve of an oscillator goes past rows that end their rise at 1."""
+    rise = np.r_[np.linspace(0.3, 0.95, 10), np.ones(10)]
+    free, held = (
+        fit(TIME[:20], rise, law="oscillator", bounds=bounds) for bounds in (None, (0.0, 1.0))
+    )
+    assert float(free.curve_T.max()) > 1
+    assert float(max(held.curve_T.max(), held.high_T.max())) == 1
+    assert np.array_equal(held.residual_T, held.value_T - held.curve_T)
+
+
+@each_case("bounds", [None, (0.0, 1.0)])
+@each_case("seed", range(2))
+def test_a_steady_rise_leaves_its_plateau_open(seed: int, bounds: tuple[float, float]) -> None:
+    """No law is left out for its plateau, which no row can tell: a constant explains nothing."""
+    time = TIME[:100]
+    for value in (0.1 + 0.008 * time + noise(seed, 0.01)[:100], drawn_shares(seed)):
+        result = fit(time, value, healthy="up", bounds=bounds)
+        assert (result.status, result.law) != ("non_stationary", "constant")
+        assert result.message.startswith("not identifiable yet: the rows do not settle the plateau")
+        assert result.r_squared > 0.9
+        assert len(result.candidates) == 6
+
+
+def drawn_shares(seed: int) -> np.ndarray:
+    """Shares of 256 right answers, whose chance rises by a straight line."""
+    return np.random.default_rng(seed).binomial(256, np.linspace(0.1, 0.9, 100)) / 256
+
+
+def test_a_plateau_wholly_beyond_the_range_of_the_metric_is_open() -> None:
+    """Without a range the same rows settle it."""
+    rise = 0.2 + 1 - np.exp(-TIME[:90] / 60) + noise(1, 0.002)[:90]
+    free, held = (fit(TIME[:90], rise, bounds=bounds) for bounds in (None, (0.0, 1.0)))
+    assert (free.status, held.status) == ("converged", "not_identifiable")
+    assert held.parameters["plateau"].low > 1.1
+    assert "do not settle the plateau" in held.message
 
 
 PUBLIC = {

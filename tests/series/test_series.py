@@ -370,6 +370,8 @@ def test_a_mean_between_0_and_1_may_go_as_far_as_logged_completions_do(
         ([-1.0, -1.0], [0.5, 1.0], None),  # it still grows
         ([-1.0, -0.9], [1.0, 1.0], None),
         ([-1.0, -1.0], [], None),
+        ([0.0, 0.0], [1.0, 1.0], None),  # the mean is below
+        ([-1.0, -1.0], [0.5, 0.5], (-1.0, 1.0)),  # a mean of 0.625 lies within 0 to 1
     ],
 )
 def test_a_mean_goes_no_farther_than_the_rewards_that_are_the_same_in_all_rows(
@@ -381,6 +383,31 @@ def test_a_mean_goes_no_farther_than_the_rewards_that_are_the_same_in_all_rows(
         meanings.append(Meaning("most", "reward_max", "largest"))
         columns["most"] = most * (ROWS // 2)
     assert metric_series(record(columns, meanings=tuple(meanings))).likely_bounds == range_of_it
+
+
+@pytest.mark.parametrize(
+    ("logged", "others", "range_of_it"),
+    [
+        (1, {}, None),
+        (ROWS, {}, (-1.0, 1.0)),
+        (ROWS, {"task": -1.0}, (-1.0, 1.0)),  # with and without a penalty, alike
+        (ROWS, {"task": 0.0}, None),
+    ],
+)
+def test_a_range_needs_half_of_the_rows_and_a_single_smallest_reward(
+    logged: int, others: dict[str, float], range_of_it: tuple[float, float] | None
+) -> None:
+    ends = {"least": -1.0, "most": 1.0}
+    columns = {"reward": [-0.25, 0.625] * (ROWS // 2)} | {
+        name: [end] * logged + [float("nan")] * (ROWS - logged)
+        for name, end in (ends | others).items()
+    }
+    meanings = (
+        Meaning("reward", "reward", "mean"),
+        Meaning("most", "reward_max", "largest"),
+        *(Meaning(name, "reward_min", "smallest") for name in ("least", *others)),
+    )
+    assert metric_series(record(columns, meanings=meanings)).bounds == range_of_it
 
 
 def adaptive(**columns: list[float]) -> RunRecord:

@@ -326,7 +326,7 @@ def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
         law=law,
         level=level,
         healthy=series.healthy,
-        bounds=series.likely_bounds,
+        bounds=series.bounds,
     )
 
 

@@ -57,7 +57,7 @@ FEWEST_ROWS = 1.0
 constant.
 """
 LAWS = ("exponential", "oscillator")
-NO_APPROACH = ("flat", "non_stationary", "failed")
+NO_APPROACH = ("flat", "non_stationary")
 """States of a fit of which no force can be read."""
 
 
@@ -82,17 +82,14 @@ def margin_of(
         except InsufficientDataError as error:
             problem = problem or error
             continue
-        limits = [
-            float(threshold(remaining.kind, momentum, remaining.refresh_interval))
-            for remaining in lag.remaining
-        ]
         # A curve that is not one linear mode has a wider interval.
         widened = [
             replace(fitted.force, low=fitted.force.low / OFF, high=fitted.force.high * OFF)
             for fitted in forces
         ]
         margins = []
-        for limit, force in zip(limits, widened, strict=True):
+        for left, force in zip(lag.remaining, widened, strict=True):
+            limit = float(threshold(left.kind, momentum, left.refresh_interval))
             low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
             margins.append(Interval(limit / force.value, low, high, force.level))
         too_fast = any(force.too_fast for force in forces)
@@ -232,10 +229,12 @@ class StabilityEvidence(Plain):
         plain_data = Plain.as_dict(self)
         if self.verdict == "unavailable":
             return plain_data
-        of_mode = self.mode.as_dict() if self.mode else {"threshold": None, "rule_threshold": None}
+        of_mode = (
+            self.mode.as_dict() | {"status": self.conclusion}
+            if self.mode
+            else dict.fromkeys(("threshold", "rule_threshold"))
+        )
         plain_data = {**of_mode, **plain_data, "effective_force": plain(self.force)}
-        if self.mode:
-            plain_data["status"] = self.conclusion
         # Without a learning rate the limits are factors of the present one.
         if not self.knows_rate:
             plain_data["max_learning_rate"] = None
@@ -346,9 +345,10 @@ def run_stability(
             f"expected a reward, got {fitted.metric}: the force is estimated from how a reward "
             "approaches its plateau"
         )
-    if problem := fitted.problem or no_approach(fitted.fit):
-        return RunStability(StabilityEvidence(unavailable=problem), record.name, fitted)
-    return RunStability(stability_evidence(record, fitted), record.name, fitted)
+    evidence = StabilityEvidence(unavailable=fitted.problem or no_approach(fitted.fit))
+    if not evidence.unavailable:
+        evidence = stability_evidence(record, fitted)
+    return RunStability(evidence, record.name, fitted)
 
 
 def no_approach(fit: FitResult) -> str:
@@ -371,7 +371,7 @@ def measured_stability(
     from groupwise.edge.mode import stability
 
     fit = fitted.fit
-    swing, lag, adam = lasting_swing(fit.value_T), setting.lag, setting.adam
+    swing, lag = lasting_swing(fit.value_T), setting.lag
     assumed = (setting.assumption,) if setting.assumption else ()
     swings = ""
     if swing.lasts:
@@ -404,7 +404,7 @@ def measured_stability(
         force,
         None if doubts else margin,
         rate,
-        (NO_GUARANTEE, *assumed, *_notes(record, fit, lag, with_force=with_force, adam=adam)),
+        (NO_GUARANTEE, *assumed, *_notes(record, fit, with_force, setting)),
         doubts=doubts,
         swing=swing,
         setting=setting,
@@ -412,10 +412,10 @@ def measured_stability(
 
 
 def _notes(
-    record: RunRecord, fit: FitResult, lag: LagSetting, *, with_force: FitResult, adam: bool
+    record: RunRecord, fit: FitResult, with_force: FitResult, setting: StabilitySetting
 ) -> list[str]:
     """What to know of a judgement from a run: what may change its answer first."""
-    notes = []
+    notes, lag = [], setting.lag
     if with_force is not fit:
         notes.append(
             f"The law of the reward is the {law_name(fit.law)}, which has no curvature to read "
@@ -432,7 +432,7 @@ def _notes(
             f"The learning rate follows a schedule ({schedule}): learning rate × curvature is a "
             "mean over the log, and it was larger at the peak."
         )
-    notes += [*[ADAM_RATE, ADAM] * adam, WHOLE_CURVE, HALF_FORCE]
+    notes += [*[ADAM_RATE, ADAM] * setting.adam, WHOLE_CURVE, HALF_FORCE]
     if len(lag.remaining) > 1:
         notes.append(PERHAPS_NO_LAG)
     elif lag.remaining[0] is not lag:

@@ -161,9 +161,9 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval], bounds: Ends)
     """Names of the parameters that the data do not limit in a way that matters.
 
     The plateau counts as open where its interval is wider than twice the change that was seen,
-    unless the range of the metric leaves less than half of that change; a time scale or rate where
-    it has no limit towards slowness. A damping ratio open above is the overdamped limit, which is
-    an answer.
+    unless the range of the metric leaves less than half of that change, and where all of it lies
+    outside that range; a time scale or rate where it has no limit towards slowness. A damping ratio
+    open above is the overdamped limit, which is an answer.
     """
     if not best.law.shapes:
         return ()
@@ -171,7 +171,8 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval], bounds: Ends)
     loose = [
         name
         for name in _ENDS
-        if min(parameters[name].width / 2, 2 * within(parameters[name], bounds).width) > seen
+        if min(parameters[name].width / 2, 2 * _cut(parameters[name], bounds).width) > seen
+        or (name == "plateau" and _beyond(parameters[name], bounds))
     ]
     # A power law or ScaleRL sigmoid trades its time scale against its exponent; only the plateau
     # must hold.
@@ -207,7 +208,7 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     return {
         "way": way,
         "start": ranged(parameters["start"]),
-        "plateau": ranged(parameters["plateau"]),
+        "plateau": ranged(end),
         "where": where,
     }
 
@@ -336,7 +337,8 @@ def fit(
         healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may
             fall in health.
         bounds: the range that the metric cannot leave, (0, 1) for a share: it holds start, plateau
-            and curve, and a law with either end wholly outside is left out; None for none.
+            and curve, and a law that starts wholly outside at time 0 is left out for another that
+            moves; None for none.
 
     Returns:
         The fit with its status as a sentence; the number is handed over whatever the status. The
@@ -355,23 +357,32 @@ def fit(
     time, value, _ = usable_rows(time_T, value_T)
     if observations.still:
         return _still(observations, time, value, level)
-    if bounds:
-        observations = replace(observations, bounds=bounds)
-    return _judged(observations, laws, time, value, level=level, healthy=healthy)
+    limits = bounds or (-math.inf, math.inf)
+    fits = _competing(observations, laws, limits, level)
+    widening = widening_of(fits[0], level)
+    parameters = intervals_of(fits[0], level=level, widening=widening)
+    if fits[0].law.shapes:
+        parameters = _over_laws(fits, parameters)
+        if len(fits) > 1:
+            parameters["plateau"] = unpassed(observations, fits[0], parameters)
+    if doubtful(observations, fits[0]):
+        parameters = {
+            name: replace(interval, low=-np.inf, high=np.inf)
+            for name, interval in parameters.items()
+        }
+    loose = unidentified(fits[0], parameters, limits)
+    for name in parameters.keys() & _ENDS:
+        parameters[name] = _cut(parameters[name], limits)
+    rising = healthy == "up" and len(laws) > 1
+    outcome = _outcome(observations, fits, parameters, loose, rising=rising)
+    half = _half_band(fits[0], time - observations.origin, float(widening.max()))
+    return _result(observations, fits, parameters, outcome, time, value, half, limits)
 
 
-def _judged(
-    observations: Observations,
-    laws: tuple[Law, ...],
-    time: Float,
-    value: Float,
-    *,
-    level: float,
-    healthy: Direction,
-) -> FitResult:
-    """Fit laws, rank them, and say what they support; a single law is taken as given and not
-    questioned.
-    """
+def _competing(
+    observations: Observations, laws: tuple[Law, ...], bounds: Ends, level: float
+) -> list[LawFit]:
+    """Fit laws to a metric of a range, and rank them."""
     room = observations.time_M.size - 2
     able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room]
     if not able:
@@ -379,7 +390,8 @@ def _judged(
             f"expected at least {len(laws[0].parameters) + 2} independent rows for the law "
             f"{laws[0].name}, got {room + 2}: log more, or let all laws compete"
         )
-    fits = ranked([fit_law(observations, law) for law in able])
+    fits = [fit_law(observations, law) for law in able]
+    fits = ranked(_begun(fits, bounds, level))
     if len(fits) > 1 and fits[0].law.name == "oscillator":
         fits = ranked(
             fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
@@ -387,34 +399,31 @@ def _judged(
     for law_fit in (fits[0], *close_laws(fits, INERTIA)):
         if law_fit.law.name == "oscillator":
             fits[fits.index(law_fit)] = shocked(observations, law_fit)
-    widening = widening_of(fits[0], level)
-    parameters = intervals_of(fits[0], level=level, widening=widening)
-    beyond = _beyond(parameters, observations.bounds)
-    if beyond and len(laws) > 1:
-        laws = tuple(law for law in laws if law.name != fits[0].law.name)
-        return _judged(observations, laws, time, value, level=level, healthy=healthy)
-    if fits[0].law.shapes:
-        parameters = _over_laws(fits, parameters)
-    if len(fits) > 1 and fits[0].law.shapes:
-        parameters["plateau"] = unpassed(observations, fits[0], parameters)
-    if doubtful(observations, fits[0]):
-        parameters = {
-            name: replace(interval, low=-np.inf, high=np.inf)
-            for name, interval in parameters.items()
-        }
-    loose = unidentified(fits[0], parameters, observations.bounds)
-    for name in parameters.keys() & _ENDS if not beyond else ():
-        parameters[name] = within(parameters[name], observations.bounds)
-    rising = healthy == "up" and len(laws) > 1
-    outcome = _outcome(observations, fits, parameters, loose, rising=rising)
-    half = _half_band(fits[0], time - observations.origin, float(widening.max()))
-    return _result(observations, fits, parameters, outcome, time, value, half)
+    return fits
 
 
-def _beyond(parameters: Mapping[str, Interval], bounds: Ends) -> bool:
+def _begun(fits: list[LawFit], bounds: Ends, level: float) -> list[LawFit]:
+    """The laws that may be within the range of the metric at time 0; all, where none of these
+    moves.
+    """
+    inside = [
+        fit
+        for fit in fits
+        if bounds[0] <= fit.at(np.zeros(1))[0] <= bounds[1]
+        or not fit.law.shapes
+        or not _beyond(intervals_of(fit, level=level)["start"], bounds)
+    ]
+    return inside if any(fit.law.shapes for fit in inside) else fits
+
+
+def _beyond(end: Interval, bounds: Ends) -> bool:
     """Whether start or plateau lies wholly outside the range of the metric."""
-    ends = [parameters[name] for name in parameters.keys() & _ENDS]
-    return any(end.high < bounds[0] or end.low > bounds[1] for end in ends)
+    return end.high < bounds[0] or end.low > bounds[1]
+
+
+def _cut(end: Interval, bounds: Ends) -> Interval:
+    """Start or plateau within the range of the metric; as it is where it lies wholly outside."""
+    return end if _beyond(end, bounds) else within(end, bounds)
 
 
 def shocked(observations: Observations, first: LawFit) -> LawFit:
@@ -498,9 +507,10 @@ def akaike_weights(fits: Sequence[LawFit]) -> Float:
     Source: Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
     """
     criteria = np.array([law_fit.aicc for law_fit in fits])
-    if not np.isfinite(criteria).any():
+    best = criteria.min()
+    if not np.isfinite(best):
         return np.asarray(np.eye(1, len(fits))[0])
-    weight = np.exp(-(criteria - criteria[np.isfinite(criteria)].min()) / 2)
+    weight = np.exp(-(criteria - best) / 2)
     return np.asarray(weight / weight.sum())
 
 
@@ -526,6 +536,7 @@ def _result(
     time: Float,
     value: Float,
     half: Float,
+    bounds: Ends,
 ) -> FitResult:
     """Put a fit on the caller's rows."""
     outcome, numbers = judged
@@ -540,9 +551,9 @@ def _result(
     if total := float(((value - value.mean()) ** 2).mean()):
         # the largest R squared that the sampling noise leaves possible
         ceiling = 1 - observations.sampling_variance / total
+    curve, low, high = np.clip((curve, curve - half, curve + half), *bounds)
     residual = value - curve
     lag1 = correlations(residual)[0] if residual.any() else math.nan
-    held, low, high = np.clip((curve, curve - half, curve + half), *observations.bounds)
     return FitResult(
         law=fits[0].law.name,
         outcome=outcome,
@@ -556,7 +567,7 @@ def _result(
         noise=Noise(lag1, observations.smoothing),
         time_T=time,
         value_T=value,
-        curve_T=held,
+        curve_T=curve,
         low_T=low,
         high_T=high,
         residual_T=residual,

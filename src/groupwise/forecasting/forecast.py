@@ -420,8 +420,7 @@ class ForecastBands:
     centre_S: Float
     spread_S: Float
     wandering: Foresight  # what a mean that wanders does
-    low_S: Float  # the range that they are held in
-    high_S: Float
+    ends: tuple[Float | float, Float | float]  # of the range that they are held in
     place_S: Float  # in rows, from the first seen
     seen: float  # rows from the first to the last seen, both counted
     fallen: bool  # whether the rows have lost their height: no run is foreseen to come back
@@ -441,7 +440,7 @@ class ForecastBands:
 
     def within(self, value_S: Float) -> Float:
         """Values held within the bounds."""
-        return np.clip(value_S, self.low_S, self.high_S)
+        return np.clip(value_S, *self.ends)
 
 
 def foreseen(
@@ -472,15 +471,11 @@ def foreseen(
     spread, rows_seen = (high - low) / SPREAD, float(row[-1]) + 1
     least, most = float(seen.row_value_T.min()), float(seen.row_value_T.max())
     further = (most - least) * np.maximum((place + 1) / rows_seen - 1, 0)
-    floor, ceiling = (
-        (least - further, most + further)
-        if bounds is None
-        else (np.full(place.size, end) for end in bounds)
-    )
     fallen, made, start = bool(np.isfinite(fall_from_height(seen))), [], 0
     for at, rows in targets:
         part, start = slice(start, start + at.size), start + at.size
-        columns = (centre[part], spread[part], wandering.part(part), floor[part], ceiling[part])
+        columns = (centre[part], spread[part], wandering.part(part))
+        ends = (least - further[part], most + further[part]) if bounds is None else bounds
         kind: BandKind = "row" if rows == 1 else "window"
-        made.append(ForecastBands(*columns, place[part], rows_seen, fallen, kind, table))
+        made.append(ForecastBands(*columns, ends, place[part], rows_seen, fallen, kind, table))
     return made

@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-from groupwise.arrays import Ends, Flags, Float, Places, bisected, check_at_least, floats, median
+from groupwise.arrays import Flags, Float, Places, bisected, check_at_least, floats, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import LARGEST_VALUE
 from groupwise.plain import frozen
@@ -326,7 +326,6 @@ class Observations:
     origin: float  # time of the caller that is time 0 here
     rows: int  # usable rows the caller gave
     echoes: tuple[NoiseShape, ...] = ()  # that its noise may have besides `noise_shapes`
-    bounds: Ends = (-math.inf, math.inf)  # the range that the metric cannot leave
 
     @property
     def span(self) -> float:
@@ -361,18 +360,12 @@ class Observations:
 
     def _block_means(self, first: int, last: int, order: int) -> Float:
         """Mean polynomials of some neighbouring blocks."""
-        starts = self.block_starts_M[first:last]
-        end = (
-            int(self.block_starts_M[last])
-            if last < self.block_starts_M.size
-            else self.row_time_T.size
-        )
-        time = self.row_time_T[starts[0] : end]
+        edges = np.append(self.block_starts_M, self.row_time_T.size)[first : last + 1]
+        time, counts = self.row_time_T[edges[0] : edges[-1]], np.diff(edges)
         rows = self.averaged(lambda t: self._polynomials(t, order), time)
-        if starts.size == time.size:
+        if counts.size == time.size:
             return rows
-        counts = np.diff(np.append(starts, end))
-        return np.add.reduceat(rows, starts - starts[0], axis=0) / counts[:, None]
+        return np.add.reduceat(rows, edges[:-1] - edges[0], axis=0) / counts[:, None]
 
     def interpolation_error(self, curve: Callable[[Float], Float], order: int) -> float:
         """Largest error of the basis on a curve, over fewer than two hundred rows."""

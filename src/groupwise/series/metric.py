@@ -50,7 +50,8 @@ class MetricSeries:
         noise_source: where the variance comes from, or why there is none.
         healthy: "up" for a reward, "any" for what may fall in health.
         bounds: the range that the metric cannot leave: of a share, or where the smallest and the
-            largest reward of completions are the same in all rows; None where none is known.
+            largest reward of completions are the same in all rows and hold every mean; None where
+            none is known.
         resolution: half a unit of the last printed digit, 0 where the values are exact.
         rate_T: the learning rate at each row, or None where it is not logged throughout.
         ends: 0 and 1, or what logged rewards of completions reach beyond them.
@@ -76,7 +77,7 @@ class MetricSeries:
         """The range where it is known; else that of completions, 0 to 1 at least, for a reward that
         never left 0 to 1: a sum of several functions may yet.
         """
-        inside = self.healthy == "up" and _from_0_to_1(self.value_T)
+        inside = self.healthy == "up" and _inside(self.value_T)
         return self.ends if inside and self.bounds is None else self.bounds
 
 
@@ -120,7 +121,7 @@ def metric_series(
     rewarding = name == "reward" or column == "eval_reward" or name.startswith(rewards)
     variance, source = _sampling_variance(record, rows, name, value, window, resolution)
     share = rewarding and _is_share(record, name, value, window, resolution)
-    ends, steady = _ends(record) if quantity == "reward" else ((0.0, 1.0), False)
+    ends, steady = _ends(record, rows, value) if quantity == "reward" else ((0.0, 1.0), False)
     return MetricSeries(
         metric=column,
         step_T=step,
@@ -147,21 +148,23 @@ def rollout_rewards(record: RunRecord) -> Float:
     return np.asarray(value[np.isfinite(value)])
 
 
-def _ends(record: RunRecord) -> tuple[Ends, bool]:
-    """Return 0 and 1, or what logged rewards of completions reach beyond them, and whether their
-    smallest and largest are logged, each the same in all rows that have it.
+def _ends(record: RunRecord, rows: pl.DataFrame, value_T: Float) -> tuple[Ends, bool]:
+    """Return 0 and 1, or what logged rewards of completions reach beyond them, and whether no mean
+    can leave that: the smallest and the largest are logged in half of its rows or more, each the
+    same in all of them, and no mean lies outside.
     """
-    columns = [
-        record.values(meaning.column)
-        for meaning in record.meanings
-        if meaning.quantity in ("reward_min", "reward_max")
+    sides = [
+        np.array([_array(rows[m.column]) for m in record.meanings if m.quantity == side])
+        for side in ("reward_min", "reward_max")
     ]
-    steady = len(columns) > 1 and all(
-        np.unique(column[column == column]).size == 1 for column in columns
-    )
-    every = np.concatenate([[0.0, 1.0], rollout_rewards(record), *columns])
+    every = np.concatenate([[0.0, 1.0], rollout_rewards(record), *map(np.ravel, sides)])
     every = every[np.abs(every) <= LARGEST_VALUE]
-    return (float(every.min()), float(every.max())), steady
+    ends = float(every.min()), float(every.max())
+    steady = _inside(value_T, ends) and all(
+        side.size <= 2 * np.isfinite(side).sum() and np.unique(side[np.isfinite(side)]).size == 1
+        for side in sides
+    )
+    return ends, steady
 
 
 def _time(rows: pl.DataFrame, step_T: Whole, clock: ClockName) -> Float:
@@ -186,16 +189,16 @@ def _smoothing(record: RunRecord) -> int | None:
     return 1 if own and "csv" not in readers else None
 
 
-def _from_0_to_1(value_T: Float) -> bool:
-    """Return whether there are values, all of them from 0 to 1."""
-    return bool(value_T.size and value_T.min() >= 0 and value_T.max() <= 1)
+def _inside(value_T: Float, ends: Ends = (0.0, 1.0)) -> bool:
+    """Return whether there are values, all of them in a range."""
+    return bool(value_T.size and value_T.min() >= ends[0] and value_T.max() <= ends[1])
 
 
 def _is_share(
     record: RunRecord, name: str, value_T: Float, window: float, resolution: float
 ) -> bool:
     """Return whether the metric is a mean of zeros and ones."""
-    if not _from_0_to_1(value_T):
+    if not _inside(value_T):
         return False
     if record.rollouts is not None and name in record.rollouts:
         return bool(record.rollouts[name].drop_nulls().is_in([0.0, 1.0]).all())
@@ -318,7 +321,7 @@ def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> boo
     """Return whether the values are multiples of one over the number of rollouts: the mark of a
     0/1 reward.
     """
-    if not _from_0_to_1(value_T) or count > 20_000:
+    if not _inside(value_T) or count > 20_000:
         return False
     scaled = value_T * count
     # Logs keep six digits or more: a multiple is hit to a millionth of the count, and by chance
@@ -336,16 +339,18 @@ def _from_logged_std(
     """Return the variance by the reward's standard deviation, where the log says which one it
     is.
     """
-    for quantity, words in (
+    for quantity, kind in (
         ("reward_std_within_group", "within-group"),
         ("reward_std_batch", "batch-wide"),
-        ("reward_std_ambiguous", ""),
+        (
+            "reward_std_ambiguous",
+            "logged (within-group or batch-wide: the log cannot tell)",
+        ),
     ):
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
         if name == "reward" and meaning and meaning.column in rows:
             variance = _array(rows[meaning.column]) ** 2 / count
             if np.isfinite(variance).any():
-                kind = words or "logged (within-group or batch-wide: the log cannot tell)"
                 return _filled(variance), (
                     f"{kind} standard deviation of the reward over the square root of B G = "
                     f"{count:g} rollouts per row"
@@ -477,7 +482,7 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
     equal = _equal_shares(record, groups)
     if equal is None:
         return None
-    rows = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
+    rows = np.flatnonzero((equal >= 0) & (equal <= 1))
     rows = rows[-max(_FEWEST_ROWS, -(-len(rows) // 4)) :]
     if not rows.size:
         return None
@@ -487,9 +492,9 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
         if meaning.quantity == "reward" and not meaning.unavailable
     ]
     right = None
-    if rewards and groups is not None:
+    if rewards and groups:
         mean = record.values(rewards[0].column)[rows]
-        if np.isfinite(mean).all() and is_binary_mean(mean, size * groups, rewards[0].resolution):
+        if is_binary_mean(mean, size * groups, rewards[0].resolution):
             right = mean
     return zero_variance_of_columns(equal[rows], size, mean_T=right, groups=groups)
 

@@ -144,6 +144,8 @@ def _kl_term_of(config: RunConfig, framework: str) -> KLTerm:
 
 def kl_notes(lag: LagSetting) -> list[str]:
     """Return sentences on the place of the KL term, where it is unknown or current."""
-    if lag.kind != "none" and lag.importance_ratio == "exact" and lag.kl_term == "unknown":
+    if lag.kind == "none":
+        return []
+    if lag.importance_ratio == "exact" and lag.kl_term == "unknown":
         return [UNKNOWN_PLACE]
-    return [CURRENT_TERM] if lag.kind != "none" and lag.kl_term == "loss" else []
+    return [CURRENT_TERM] if lag.kl_term == "loss" else []

@@ -196,7 +196,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     if first:
         beside = tuple(sign for sign in then if sign.step == first.step)
         # What the headline says is not said again.
-        fresh = [sign for sign in (first, *beside) if not _says(judgement.headline, sign)]
+        fresh = [sign for sign in (first, *beside) if not _says(judgement, sign)]
         words = _signs(fresh) if fresh else (f"step {first.step:,}",)
         yield _LabelledLine("first sign", words, 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
@@ -230,10 +230,10 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2)
 
 
-def _says(headline: str, sign: Sign) -> bool:
-    """Whether a headline says what a sign does: its words, or all of its numbers."""
-    numbers, said = ({*_NUMBERS.findall(text)} for text in (sign.words, headline))
-    return sign.words in headline or (bool(numbers) and numbers <= said)
+def _says(judgement: Judgement, sign: Sign) -> bool:
+    """Whether a headline says what a sign does: its words, or its numbers if it is of this sign."""
+    numbers, said = ({*_NUMBERS.findall(text)} for text in (sign.words, judgement.headline))
+    return sign.words in judgement.headline or (sign in judgement.stated and numbers <= said)
 
 
 def _signs(signs: Sequence[Sign]) -> Words:

@@ -187,21 +187,17 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
             prefix = re.sub(r"(?<![\W_\d])[\W_\d]+$", "", prefix)
             prefix = re.sub(r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", prefix)
         common.append(prefix)
-    lost = [
-        len(row) > 1 and (len(name) < 2 or common.count(name) > 1)
-        for name, row in zip(common, records, strict=True)
-    ]
-    names = [
-        f"group {place}" if lost[place - 1] else name
-        for place, name in enumerate(short_names(common), start=1)
-    ]
+    names = short_names(common)
+    for place, (name, row) in enumerate(zip(common, records, strict=True)):
+        if len(row) > 1 and (len(name) < 2 or common.count(name) > 1):
+            names[place] = f"group {place + 1}"
     return [
         RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)
     ]
 
 
 def differing_settings(
-    groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
+    groups: Sequence[RunGroup], *, besides: Sequence[str | None] = ()
 ) -> tuple[Words, list[str]]:
     """Return the settings in which groups differ, and notes on them.
 
@@ -403,10 +399,8 @@ def _end(*groups: ComparedGroup) -> str:
 
 def _failures(groups: Sequence[ComparedGroup]) -> Words:
     """Which of many groups have runs that failed."""
-    runs, failed = (
-        sum(len(group.runs) for group in groups),
-        [group for group in groups if group.failed],
-    )
+    failed = [group for group in groups if group.failed]
+    runs = sum(len(group.runs) for group in groups)
     names = [
         group.name + (f" ({len(group.failed)} of {len(group.runs)})" if len(group.runs) > 1 else "")
         for group in failed
@@ -566,13 +560,7 @@ def _comparison_notes(groups: Sequence[ComparedGroup], comparison: Comparison) -
     notes = [f"These runs are shown but not compared: {', '.join(left_out)}."] if left_out else []
     if not comparison.pairings:
         return notes
-    ends = [
-        run.last_step
-        for group in groups
-        if group.place is not None
-        for run in group.runs
-        if not run.left_out
-    ]
+    ends = [run.last_step for group in groups for run in group.runs if not run.left_out]
     if max(ends) > 1.05 * min(ends):
         notes.append(
             f"The runs are compared up to step {number(min(ends))}, where the shortest run ends."
@@ -777,7 +765,7 @@ def compare_runs(
         else not_compared(question)
     )
     shown = _shown(groups, rows, used, comparison)
-    differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
+    differing, differ = differing_settings(groups, besides=[sorted_by])
     notes = [*differ, *_comparison_notes(shown, comparison)]
     keys = sorted({clean(series.metric, longest=60) for series in every})
     if len(keys) > 1:
@@ -856,25 +844,20 @@ def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:
 
     Those with a run left, none where there is only one.
     """
-    every = [run for row in rows for run in row]
-    _say(
-        [run for run in every if run.rows < FEWEST_ROWS],
-        "it has {run.rows} rows and needs {fewest}",
-    )
-    longest = max((run.last_step for run in every if not run.left_out), default=math.nan)
-    early = [
-        run for run in every if run.last_step < _SHORT * longest
-    ]  # the others would be cut down to their ends
+    enough = []
+    for run in (run for row in rows for run in row):
+        if run.rows < FEWEST_ROWS:
+            run.left_out = f"it has {run.rows} rows and needs {FEWEST_ROWS}"
+        else:
+            enough.append(run)
+    longest = max((run.last_step for run in enough), default=math.nan)
+    # the others would be cut down to their ends
+    early = [run for run in enough if run.last_step < _SHORT * longest]
     if len(_used(rows, early)) > 1:
-        _say(early, "it ends at step {run.last_step:,.0f}")
+        for run in early:
+            run.left_out = f"it ends at step {run.last_step:,.0f}"
     used = _used(rows)
     return used if len(used) > 1 else []
-
-
-def _say(runs: Sequence[_Taken], why: str) -> None:
-    """Leave runs out for a reason, unless they are for another."""
-    for run in runs:
-        run.left_out = run.left_out or why.format(run=run, fewest=FEWEST_ROWS)
 
 
 def _used(rows: Sequence[Sequence[_Taken]], without: Sequence[_Taken] = ()) -> list[int]:
@@ -907,13 +890,10 @@ def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
                 and np.array_equal(new.value_T, earlier.value_T)
                 and np.ptp(new.value_T) > 0
             ):
-                pair = (
-                    f"{clean(other.record.name, longest=60)!r} and "
-                    f"{clean(run.record.name, longest=60)!r}"
-                )
+                pair = [repr(clean(twin.record.name, longest=60)) for twin in (other, run)]
                 raise InvalidArgumentError(
-                    f"expected runs of different seeds in a group; {pair} have the same "
-                    "values in every row: leave one of them out"
+                    f"expected runs of different seeds in a group; {' and '.join(pair)} have "
+                    "the same values in every row: leave one of them out"
                 )
         made.append(new)
     return tuple(made)

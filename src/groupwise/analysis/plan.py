@@ -198,13 +198,11 @@ class StepBatch(Plain):
     @property
     def said(self) -> str:
         """The batch in one line, with the settings that a plan needs of it."""
-        parts = [
-            "" if size is None else count(size, noun)
-            for size, noun in ((self.prompts, "prompt"), (self.group_size, "rollout"))
-        ]
-        parts[1] += " a prompt" if parts[1] and not parts[0] else ""
-        whole = "" if self.completions is None else f" = {count(self.completions, 'completion')}"
-        factors = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
+        factors = [] if self.prompts is None else [count(self.prompts, "prompt")]
+        if self.group_size is not None:
+            factors.append(count(self.group_size, "rollout") + " a prompt" * (not factors))
+        if self.completions:
+            factors = [f"{' x '.join(factors)} = {count(self.completions, 'completion')}"]
         if self.updates is not None:
             factors.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
         batch = {"prompts_per_step=B": self.prompts, "group_size=G": self.group_size}
@@ -338,11 +336,10 @@ def plan_of_rewards(
     first = (
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
     )
-    outlook = zero_variance_outlook(record)
-    missing, unavailable = "" if outlook else NOT_LOGGED, ""
-    share = group_evidence(record).zero_variance if missing else None
-    if share and record.config.value("group_size") is None:
-        loss = record.config.loss
+    outlook, unavailable = zero_variance_outlook(record), ""
+    missing = "" if outlook else NOT_LOGGED
+    if not (outlook or record.config.value("group_size")):
+        share, loss = group_evidence(record).zero_variance, record.config.loss
         if share.known:
             missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
         elif record.config.without_groups:

@@ -192,19 +192,19 @@ def _shortened(name: str, room: int, spell: Spell) -> str:
 
 def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     """Yield the labelled lines that there are, in their order."""
-    first, then = judgement.first_sign, judgement.then
-    if first:
-        beside = tuple(sign for sign in then if sign.step == first.step)
+    then: Sequence[Sign] = judgement.then
+    if first := judgement.first_sign:
+        begun = [sign for sign in judgement.signs if sign.step == first.step]
         # What the headline says is not said again.
-        fresh = [sign for sign in (first, *beside) if not _says(judgement, sign)]
+        fresh = [sign for sign in begun if not _says(judgement, sign)]
         words = _signs(fresh) if fresh else (f"step {first.step:,}",)
         yield _LabelledLine("first sign", words, 5, lines=2)
-        then = tuple(sign for sign in then if sign.step != first.step)
+        then = [sign for sign in then if sign.step != first.step]
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
-        if not any(sign.signal in moves for sign in (first, *beside)):
+        if not any(sign.signal in moves for sign in begun):
             begin = min((sign.step for sign in then if sign.signal in moves), default=first.step)
-            then = tuple(sign for sign in then if sign.step >= begin)
+            then = [sign for sign in then if sign.step >= begin]
     if then:
         yield _LabelledLine("then", _signs(then), 6, lines=2)
     if named := judgement.cause.named:

@@ -8,12 +8,12 @@ and seed.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import compress, islice
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, cast
@@ -75,7 +75,7 @@ def setting_of(record: RunRecord, key: str) -> str | None:
             rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))",
             record.name,
         )
-        value = None if match is None else match[1] or match[2]
+        value = match and (match[1] or match[2])
     return None if value is None else _plain(str(value))
 
 
@@ -162,7 +162,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     if len({*short}) == len({*whole}):
         return short
     again = [short.count(name) > 1 for name in short]
-    start = max(len(commonprefix(list(compress(whole, again)))) - half // 2, 0)  # noqa: RUF071
+    start = max(len(commonprefix(list(itertools.compress(whole, again)))) - half // 2, 0)  # noqa: RUF071
     return [
         f"…{name[start : start + _LONGEST - 2]}…" if collides else own
         for name, own, collides in zip(whole, short, again, strict=True)
@@ -282,9 +282,8 @@ class ComparedRun(Plain):
     ends_at: float  # where the judgement says that it is now, else mean of its last rows; or nan
     left_out: str = ""  # why it is shown and not compared; "" where it is compared
     level: Measured | None = None  # late mean; None where it is not compared
-    speed: Measured | None = (
-        None  # step from which it holds the level; None where it is not compared
-    )
+    # step from which it holds the level; None where it is not compared
+    speed: Measured | None = None
 
     @property
     def held(self) -> bool | None:
@@ -436,29 +435,23 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
 def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
     """Which of many groups differ from the first."""
     compared = {group.place: group.name for group in groups if group.place is not None}
+    levels = [
+        (compared[pairing.second], pairing.contrasts[0].status) for pairing in comparison.pairings
+    ]
     for status, beyond in (
         ("different", "seed noise"),
         ("seed_noise_unknown", "step noise (one seed each)"),
     ):
-        names = [
-            compared[pairing.second]
-            for pairing in comparison.pairings
-            if pairing.contrasts[0].status == status
-        ]
+        names = [name for name, level in levels if level == status]
         if names:
             return (
                 f"{_listed(names)} {'differs' if len(names) == 1 else 'differ'} from "
                 f"{compared[0]} by more than {beyond}."
             )
-    comparable = any(
-        pairing.contrasts[0].status != "unavailable" for pairing in comparison.pairings
-    )
+    if all(level == "unavailable" for _, level in levels):
+        return f"No run can be compared with {compared[0]}."
     none = "None" if len(compared) == len(groups) else "No compared run"
-    return (
-        f"{none} differs from {compared[0]} by more than noise."
-        if comparable
-        else f"No run can be compared with {compared[0]}."
-    )
+    return f"{none} differs from {compared[0]} by more than noise."
 
 
 def _window(comparison: Comparison) -> str:
@@ -687,7 +680,7 @@ def compare(
             last rows).
     """
     arguments = [_members(run) for run in runs]
-    counted = iter(range(1, 1 + sum(map(len, arguments))))
+    counted = itertools.count(1)
     rows = [
         [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
         for row in arguments
@@ -710,7 +703,7 @@ def run_groups(
         return grouped_by(every, by, baseline=baseline)
     named = iter(every)
     sizes = [1] * len(every) if len(rows) == 1 else map(len, rows)
-    return typed_groups([list(islice(named, size)) for size in sizes])
+    return typed_groups([list(itertools.islice(named, size)) for size in sizes])
 
 
 def _members(run: RunLike | Sequence[RunLike]) -> list[RunLike]:
@@ -770,7 +763,17 @@ def compare_runs(
     keys = sorted({clean(series.metric, longest=60) for series in every})
     if len(keys) > 1:
         notes.append(f"The runs log the metric under several keys: {', '.join(keys)}.")
-    separates = _separates([run for row in rows for run in row], sorted_by)
+    taken = [run for row in rows for run in row]
+    settings = [
+        {
+            name: str(setting.value)
+            for name, setting in run.record.config.known().items()
+            if name not in ("seed", sorted_by)
+        }
+        for run in taken
+    ]
+    outcomes = [outcome(run.judgement.state, run.judgement.learning) for run in taken]
+    separates = separation(settings, outcomes)
     answer = answered(shown, comparison)
     return RunComparison(
         every[0].metric,
@@ -781,23 +784,6 @@ def compare_runs(
         differing,
         tuple(notes),
         separates,
-    )
-
-
-def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | None:
-    """Return the setting, but for those that sort them, that separates runs that learnt from
-    others.
-    """
-    settings = [
-        {
-            name: str(setting.value)
-            for name, setting in run.record.config.known().items()
-            if name not in ("seed", *besides)
-        }
-        for run in runs
-    ]
-    return separation(
-        settings, [outcome(run.judgement.state, run.judgement.learning) for run in runs]
     )
 
 
@@ -911,11 +897,11 @@ def _shown(
         place = used.index(g) if g in used else None
         levels, speeds = comparison.measured["level"], comparison.measured["speed"]
         measured = () if place is None else zip(levels[place], speeds[place], strict=True)
-        each, runs = iter(measured), []
-        labels = short_names([run.record.name for run in row])
-        for run, own in zip(row, labels, strict=True):
+        each, runs, labels = iter(measured), [], [group.name]
+        if len(row) > 1:
+            labels = short_names([run.record.name for run in row])
+        for run, label in zip(row, labels, strict=True):
             level, speed = (None, None) if run.left_out else next(each, (None, None))
-            label = group.name if len(row) == 1 else own
             ends = run.judgement.now
             if ends is None or run.judgement.metric != run.series.metric:
                 ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
-from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
@@ -155,9 +154,6 @@ NOT_LOGGED = (
     "Zero-variance groups are not logged. Log frac_reward_zero_std, or the completions with "
     "prompts and rewards (TRL: log_completions=True)."
 )
-_NEEDS_SIZE = (
-    "{} of groups have zero variance; for the effect of larger groups give --set group_size=G."
-)
 
 
 def size_named(judged: Judgement) -> str:
@@ -198,21 +194,25 @@ class StepBatch(Plain):
     @property
     def said(self) -> str:
         """The batch in one line, with the settings that a plan needs of it."""
-        factors = [] if self.prompts is None else [count(self.prompts, "prompt")]
-        if self.group_size is not None:
+        factors, missing = list[str](), ""
+        if self.prompts is None:
+            missing += " --set prompts_per_step=B"
+        else:
+            factors.append(count(self.prompts, "prompt"))
+        if self.group_size is None:
+            missing += " --set group_size=G"
+        else:
             factors.append(count(self.group_size, "rollout") + " a prompt" * (not factors))
         if self.completions:
             factors = [f"{' x '.join(factors)} = {count(self.completions, 'completion')}"]
         if self.updates is not None:
             factors.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
-        batch = {"prompts_per_step=B": self.prompts, "group_size=G": self.group_size}
-        missing = [f"--set {name}" for name, value in batch.items() if value is None]
         said = (
             f"One step is {' in '.join(factors)}"
             if factors
             else "The log does not say how many completions a step has"
         )
-        return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
+        return f"{said}{missing and '; give' + missing}."
 
 
 @frozen
@@ -341,7 +341,12 @@ def plan_of_rewards(
     if not (outlook or record.config.value("group_size")):
         share, loss = group_evidence(record).zero_variance, record.config.loss
         if share.known:
-            missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
+            share_T = share.value_T[np.isfinite(share.value_T)]
+            late = share_T[-max(1, len(share_T) // 4) :].mean()
+            missing = (
+                f"{percent(late)} of groups have zero variance; for the effect of larger groups "
+                "give --set group_size=G."
+            )
         elif record.config.without_groups:
             unavailable = (
                 f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
@@ -357,12 +362,6 @@ def plan_of_rewards(
         Budget(budget) if isinstance(budget, int | float) else budget,
         unavailable,
     )
-
-
-def _late(value_T: Float) -> float:
-    """The mean of the last quarter of the rows; 0 without any."""
-    value_T = value_T[np.isfinite(value_T)]
-    return float(value_T[-max(1, len(value_T) // 4) :].mean()) if len(value_T) else 0.0
 
 
 def batch_in_use(record: RunRecord) -> StepBatch:

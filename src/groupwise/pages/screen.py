@@ -219,21 +219,19 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine(
             "goes on", ("the run has not ended, so a new fall needs more rows to count",), 7
         )
-    if judgement.state is State.OK and (lacks := _lacks(judgement)):
-        yield _LabelledLine("not logged", (lacks,), 8)
-    if (
-        judgement.not_logged
-        and judgement.state is not State.OK
-        and judgement.cause.certainty is not Certainty.LIKELY
-    ):
+    if judgement.state is State.OK:
+        if lacks := _lacks(judgement):
+            yield _LabelledLine("not logged", (lacks,), 8)
+    elif judgement.not_logged and judgement.cause.certainty is not Certainty.LIKELY:
         bare = [_KEYS.sub("", name) for name in judgement.not_logged]
         yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2)
 
 
 def _says(judgement: Judgement, sign: Sign) -> bool:
     """Whether a headline says what a sign does: its words, or its numbers if it is of this sign."""
-    numbers, said = ({*_NUMBERS.findall(text)} for text in (sign.words, judgement.headline))
-    return sign.words in judgement.headline or (sign in judgement.stated and numbers <= said)
+    headline = judgement.headline
+    numbers = {*_NUMBERS.findall(sign.words)} <= {*_NUMBERS.findall(headline)}
+    return sign.words in headline or (sign in judgement.stated and numbers)
 
 
 def _signs(signs: Sequence[Sign]) -> Words:

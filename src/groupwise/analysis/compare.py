@@ -137,7 +137,8 @@ def grouped_by(
             raise InvalidArgumentError(
                 f"expected a baseline of {', '.join(order)}, got {baseline[:40]!r}: use one of them"
             )
-        order = [first, *(value for value in order if value != first)]
+        order.remove(first)
+        order.insert(0, first)
     left = _LONGEST - 1 - max(map(len, order))
     key_name = clean(key, longest=max(left, 9))
     names = _told_apart(

@@ -118,7 +118,7 @@ def shown_provenance(provenance: JsonView) -> JsonObject:
         key = clean(name, longest=40)
         if isinstance(value, str):
             shown[key] = clean(shown_argument(value), longest=_LONGEST_FACT)
-        elif pair or value is None or isinstance(value, int | float):
+        elif pair or isinstance(value, int | float | None):
             shown[key] = value
     return shown
 

@@ -164,7 +164,7 @@ def head_of(state: str, *, plain: bool = False) -> str:
 def style_of(state: str) -> str:
     """Return how the terminal shows a state; what is none is shown as other text."""
     style = _STYLES[state]
-    return f"bold {style}" if style else ""
+    return style and f"bold {style}"
 
 
 def _headline(judgement: Judgement, spell: Spell) -> list[str]:

@@ -463,17 +463,28 @@ def test_a_line_says_as_much_as_has_room(parts: tuple[str, ...], said: str) -> N
 
 
 @each_case(
-    ("headline", "words"),
+    ("headline", "before", "words"),
     [
-        ("entropy was 1.78 and is 0.08 from step 9 on", "step 9"),
-        ("entropy was 1.78 and is 0.081 from step 9 on", "step 9  entropy 0.08 (was 1.78)"),
-        ("reward 1.78 → 0.00", "step 9  entropy 0.08 (was 1.78)"),
+        ("entropy was 1.78 and is 0.08 from step 9 on", 1.78, "step 9"),
+        (
+            "entropy was 1.78 and is 0.081 from step 9 on",
+            1.78,
+            "step 9  entropy 0.08 (was 1.78)",
+        ),
+        ("reward 1.78 → 0.00", 1.78, "step 9  entropy 0.08 (was 1.78)"),
+        # the same numbers of another signal, or of another change
+        ("reward 1.78 → 0.08, collapsed at step 9", None, "step 9  entropy 0.08 (was 1.78)"),
+        ("entropy was 1.78 and is 0.08 from step 9 on", 1.779, "step 9  entropy 0.08 (was 1.78)"),
+        ("entropy 0.08 (was 1.78)", None, "step 9"),  # its very words
     ],
 )
-def test_a_first_sign_repeats_no_numbers_of_the_headline(headline: str, words: str) -> None:
+def test_a_first_sign_repeats_no_numbers_that_the_headline_gives_of_it(
+    headline: str, before: float | None, words: str
+) -> None:
     sign = Sign("entropy", 9, 1.78, 0.08, "entropy 0.08 (was 1.78)")
-    lines = judgement_lines(replace(FAILED, headline=headline, first_sign=sign, then=()))
-    assert lines[1] == f"  first sign  {words}"
+    stated = () if before is None else (replace(sign, before=before),)
+    judged = replace(FAILED, headline=headline, first_sign=sign, then=(), stated=stated)
+    assert judgement_lines(judged)[1] == f"  first sign  {words}"
 
 
 def test_a_headline_drops_whole_clauses_and_why_says_them() -> None:

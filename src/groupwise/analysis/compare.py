@@ -8,12 +8,12 @@ and seed.
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import compress, islice
 from os.path import commonprefix
 from pathlib import Path
 from typing import Any, cast
@@ -75,7 +75,7 @@ def setting_of(record: RunRecord, key: str) -> str | None:
             rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))",
             record.name,
         )
-        value = None if match is None else match[1] or match[2]
+        value = match and (match[1] or match[2])
     return None if value is None else _plain(str(value))
 
 
@@ -137,7 +137,8 @@ def grouped_by(
             raise InvalidArgumentError(
                 f"expected a baseline of {', '.join(order)}, got {baseline[:40]!r}: use one of them"
             )
-        order = [first, *(value for value in order if value != first)]
+        order.remove(first)
+        order.insert(0, first)
     left = _LONGEST - 1 - max(map(len, order))
     key_name = clean(key, longest=max(left, 9))
     names = _told_apart(
@@ -162,7 +163,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     if len({*short}) == len({*whole}):
         return short
     again = [short.count(name) > 1 for name in short]
-    start = max(len(commonprefix(list(compress(whole, again)))) - half // 2, 0)  # noqa: RUF071
+    start = max(len(commonprefix(list(itertools.compress(whole, again)))) - half // 2, 0)  # noqa: RUF071
     return [
         f"…{name[start : start + _LONGEST - 2]}…" if collides else own
         for name, own, collides in zip(whole, short, again, strict=True)
@@ -187,21 +188,17 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
             prefix = re.sub(r"(?<![\W_\d])[\W_\d]+$", "", prefix)
             prefix = re.sub(r"(?<![\W_])[\W_]+(?:seed|s|run|r)$", "", prefix)
         common.append(prefix)
-    lost = [
-        len(row) > 1 and (len(name) < 2 or common.count(name) > 1)
-        for name, row in zip(common, records, strict=True)
-    ]
-    names = [
-        f"group {place}" if lost[place - 1] else name
-        for place, name in enumerate(short_names(common), start=1)
-    ]
+    names = short_names(common)
+    for place, (name, row) in enumerate(zip(common, records, strict=True)):
+        if len(row) > 1 and (len(name) < 2 or common.count(name) > 1):
+            names[place] = f"group {place + 1}"
     return [
         RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)
     ]
 
 
 def differing_settings(
-    groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
+    groups: Sequence[RunGroup], *, besides: Sequence[str | None] = ()
 ) -> tuple[Words, list[str]]:
     """Return the settings in which groups differ, and notes on them.
 
@@ -286,9 +283,8 @@ class ComparedRun(Plain):
     ends_at: float  # where the judgement says that it is now, else mean of its last rows; or nan
     left_out: str = ""  # why it is shown and not compared; "" where it is compared
     level: Measured | None = None  # late mean; None where it is not compared
-    speed: Measured | None = (
-        None  # step from which it holds the level; None where it is not compared
-    )
+    # step from which it holds the level; None where it is not compared
+    speed: Measured | None = None
 
     @property
     def held(self) -> bool | None:
@@ -405,10 +401,8 @@ def _end(*groups: ComparedGroup) -> str:
 
 def _failures(groups: Sequence[ComparedGroup]) -> Words:
     """Which of many groups have runs that failed."""
-    runs, failed = (
-        sum(len(group.runs) for group in groups),
-        [group for group in groups if group.failed],
-    )
+    failed = [group for group in groups if group.failed]
+    runs = sum(len(group.runs) for group in groups)
     names = [
         group.name + (f" ({len(group.failed)} of {len(group.runs)})" if len(group.runs) > 1 else "")
         for group in failed
@@ -444,29 +438,23 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
 def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
     """Which of many groups differ from the first."""
     compared = {group.place: group.name for group in groups if group.place is not None}
+    levels = [
+        (compared[pairing.second], pairing.contrasts[0].status) for pairing in comparison.pairings
+    ]
     for status, beyond in (
         ("different", "seed noise"),
         ("seed_noise_unknown", "step noise (one seed each)"),
     ):
-        names = [
-            compared[pairing.second]
-            for pairing in comparison.pairings
-            if pairing.contrasts[0].status == status
-        ]
+        names = [name for name, level in levels if level == status]
         if names:
             return (
                 f"{_listed(names)} {'differs' if len(names) == 1 else 'differ'} from "
                 f"{compared[0]} by more than {beyond}."
             )
-    comparable = any(
-        pairing.contrasts[0].status != "unavailable" for pairing in comparison.pairings
-    )
+    if all(level == "unavailable" for _, level in levels):
+        return f"No run can be compared with {compared[0]}."
     none = "None" if len(compared) == len(groups) else "No compared run"
-    return (
-        f"{none} differs from {compared[0]} by more than noise."
-        if comparable
-        else f"No run can be compared with {compared[0]}."
-    )
+    return f"{none} differs from {compared[0]} by more than noise."
 
 
 def _window(comparison: Comparison) -> str:
@@ -568,13 +556,7 @@ def _comparison_notes(groups: Sequence[ComparedGroup], comparison: Comparison) -
     notes = [f"These runs are shown but not compared: {', '.join(left_out)}."] if left_out else []
     if not comparison.pairings:
         return notes
-    ends = [
-        run.last_step
-        for group in groups
-        if group.place is not None
-        for run in group.runs
-        if not run.left_out
-    ]
+    ends = [run.last_step for group in groups for run in group.runs if not run.left_out]
     if max(ends) > 1.05 * min(ends):
         notes.append(
             f"The runs are compared up to step {number(min(ends))}, where the shortest run ends."
@@ -701,7 +683,7 @@ def compare(
             last rows).
     """
     arguments = [_members(run) for run in runs]
-    counted = iter(range(1, 1 + sum(map(len, arguments))))
+    counted = itertools.count(1)
     rows = [
         [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
         for row in arguments
@@ -724,7 +706,7 @@ def run_groups(
         return grouped_by(every, by, baseline=baseline)
     named = iter(every)
     sizes = [1] * len(every) if len(rows) == 1 else map(len, rows)
-    return typed_groups([list(islice(named, size)) for size in sizes])
+    return typed_groups([list(itertools.islice(named, size)) for size in sizes])
 
 
 def _members(run: RunLike | Sequence[RunLike]) -> list[RunLike]:
@@ -782,7 +764,7 @@ def compare_runs(
         else not_compared(question)
     )
     shown = _shown(groups, rows, used, comparison)
-    differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
+    differing, differ = differing_settings(groups, besides=[sorted_by])
     notes = [*differ, *_comparison_notes(shown, comparison)]
     keys = sorted({clean(series.metric, longest=60) for series in every})
     if len(keys) > 1:
@@ -798,23 +780,6 @@ def compare_runs(
         differing,
         tuple(notes),
         separates,
-    )
-
-
-def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | None:
-    """Return the setting, but for those that sort them, that separates runs that learnt from
-    others.
-    """
-    settings = [
-        {
-            name: str(setting.value)
-            for name, setting in run.record.config.known().items()
-            if name not in ("seed", *besides)
-        }
-        for run in runs
-    ]
-    return separation(
-        settings, [outcome(run.judgement.state, run.judgement.learning) for run in runs]
     )
 
 
@@ -892,25 +857,20 @@ def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:
 
     Those with a run left, none where there is only one.
     """
-    every = [run for row in rows for run in row]
-    _say(
-        [run for run in every if run.rows < FEWEST_ROWS],
-        "it has {run.rows} rows and needs {fewest}",
-    )
-    longest = max((run.last_step for run in every if not run.left_out), default=math.nan)
-    early = [
-        run for run in every if run.last_step < _SHORT * longest
-    ]  # the others would be cut down to their ends
+    enough = []
+    for run in (run for row in rows for run in row):
+        if run.rows < FEWEST_ROWS:
+            run.left_out = f"it has {run.rows} rows and needs {FEWEST_ROWS}"
+        else:
+            enough.append(run)
+    longest = max((run.last_step for run in enough), default=math.nan)
+    # the others would be cut down to their ends
+    early = [run for run in enough if run.last_step < _SHORT * longest]
     if len(_used(rows, early)) > 1:
-        _say(early, "it ends at step {run.last_step:,.0f}")
+        for run in early:
+            run.left_out = f"it ends at step {run.last_step:,.0f}"
     used = _used(rows)
     return used if len(used) > 1 else []
-
-
-def _say(runs: Sequence[_Taken], why: str) -> None:
-    """Leave runs out for a reason, unless they are for another."""
-    for run in runs:
-        run.left_out = run.left_out or why.format(run=run, fewest=FEWEST_ROWS)
 
 
 def _used(rows: Sequence[Sequence[_Taken]], without: Sequence[_Taken] = ()) -> list[int]:
@@ -943,13 +903,10 @@ def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
                 and np.array_equal(new.value_T, earlier.value_T)
                 and np.ptp(new.value_T) > 0
             ):
-                pair = (
-                    f"{clean(other.record.name, longest=60)!r} and "
-                    f"{clean(run.record.name, longest=60)!r}"
-                )
+                pair = [repr(clean(twin.record.name, longest=60)) for twin in (other, run)]
                 raise InvalidArgumentError(
-                    f"expected runs of different seeds in a group; {pair} have the same "
-                    "values in every row: leave one of them out"
+                    f"expected runs of different seeds in a group; {' and '.join(pair)} have "
+                    "the same values in every row: leave one of them out"
                 )
         made.append(new)
     return tuple(made)
@@ -967,11 +924,11 @@ def _shown(
         place = used.index(g) if g in used else None
         levels, speeds = comparison.measured["level"], comparison.measured["speed"]
         measured = () if place is None else zip(levels[place], speeds[place], strict=True)
-        each, runs = iter(measured), []
-        labels = short_names([run.record.name for run in row])
-        for run, own in zip(row, labels, strict=True):
+        each, runs, labels = iter(measured), [], [group.name]
+        if len(row) > 1:
+            labels = short_names([run.record.name for run in row])
+        for run, label in zip(row, labels, strict=True):
             level, speed = (None, None) if run.left_out else next(each, (None, None))
-            label = group.name if len(row) == 1 else own
             ends = run.judgement.now
             if ends is None or run.judgement.metric != run.series.metric:
                 ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
-from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
@@ -119,7 +118,7 @@ def shown_provenance(provenance: JsonView) -> JsonObject:
         key = clean(name, longest=40)
         if isinstance(value, str):
             shown[key] = clean(shown_argument(value), longest=_LONGEST_FACT)
-        elif pair or value is None or isinstance(value, int | float):
+        elif pair or isinstance(value, int | float | None):
             shown[key] = value
     return shown
 
@@ -154,9 +153,6 @@ def logged_batch(record: RunRecord) -> tuple[int | None, int | None]:
 NOT_LOGGED = (
     "Zero-variance groups are not logged. Log frac_reward_zero_std, or the completions with "
     "prompts and rewards (TRL: log_completions=True)."
-)
-_NEEDS_SIZE = (
-    "{} of groups have zero variance; for the effect of larger groups give --set group_size=G."
 )
 
 
@@ -198,23 +194,25 @@ class StepBatch(Plain):
     @property
     def said(self) -> str:
         """The batch in one line, with the settings that a plan needs of it."""
-        parts = [
-            "" if size is None else count(size, noun)
-            for size, noun in ((self.prompts, "prompt"), (self.group_size, "rollout"))
-        ]
-        parts[1] += " a prompt" if parts[1] and not parts[0] else ""
-        whole = "" if self.completions is None else f" = {count(self.completions, 'completion')}"
-        factors = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
+        factors, missing = list[str](), ""
+        if self.prompts is None:
+            missing += " --set prompts_per_step=B"
+        else:
+            factors.append(count(self.prompts, "prompt"))
+        if self.group_size is None:
+            missing += " --set group_size=G"
+        else:
+            factors.append(count(self.group_size, "rollout") + " a prompt" * (not factors))
+        if self.completions:
+            factors = [f"{' x '.join(factors)} = {count(self.completions, 'completion')}"]
         if self.updates is not None:
             factors.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
-        batch = {"prompts_per_step=B": self.prompts, "group_size=G": self.group_size}
-        missing = [f"--set {name}" for name, value in batch.items() if value is None]
         said = (
             f"One step is {' in '.join(factors)}"
             if factors
             else "The log does not say how many completions a step has"
         )
-        return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
+        return f"{said}{missing and '; give' + missing}."
 
 
 @frozen
@@ -338,13 +336,17 @@ def plan_of_rewards(
     first = (
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
     )
-    outlook = zero_variance_outlook(record)
-    missing, unavailable = "" if outlook else NOT_LOGGED, ""
-    share = group_evidence(record).zero_variance if missing else None
-    if share and record.config.value("group_size") is None:
-        loss = record.config.loss
+    outlook, unavailable = zero_variance_outlook(record), ""
+    missing = "" if outlook else NOT_LOGGED
+    if not (outlook or record.config.value("group_size")):
+        share, loss = group_evidence(record).zero_variance, record.config.loss
         if share.known:
-            missing = _NEEDS_SIZE.format(percent(_late(share.value_T)))
+            share_T = share.value_T[np.isfinite(share.value_T)]
+            late = share_T[-max(1, len(share_T) // 4) :].mean()
+            missing = (
+                f"{percent(late)} of groups have zero variance; for the effect of larger groups "
+                "give --set group_size=G."
+            )
         elif record.config.without_groups:
             unavailable = (
                 f"expected a run that compares rollouts of one prompt, got {clean(loss.value)}, "
@@ -360,12 +362,6 @@ def plan_of_rewards(
         Budget(budget) if isinstance(budget, int | float) else budget,
         unavailable,
     )
-
-
-def _late(value_T: Float) -> float:
-    """The mean of the last quarter of the rows; 0 without any."""
-    value_T = value_T[np.isfinite(value_T)]
-    return float(value_T[-max(1, len(value_T) // 4) :].mean()) if len(value_T) else 0.0
 
 
 def batch_in_use(record: RunRecord) -> StepBatch:

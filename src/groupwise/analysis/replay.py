@@ -131,8 +131,9 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
 
 def replay_of_rollouts(record: RunRecord) -> RunReplay | None:
     """Replay a run by its rollouts; None where it has none, or none that can be replayed."""
-    with suppress(InsufficientDataError):
-        return None if record.rollouts is None else replay_run(record)
+    if record.rollouts is not None:
+        with suppress(InsufficientDataError):
+            return replay_run(record)
     return None
 
 

@@ -168,6 +168,7 @@ class Story:
     signs: Signs = ()
     cause: Cause = NO_CAUSE
     advice: Advice = NO_ADVICE
+    stated: Signs = ()  # what the headline gives the numbers of, in words of its own
 
 
 def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
@@ -336,7 +337,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     elif Fact.TRUNCATED_LIKELY in worst.facts and look.progress.learning is not Learning.UNKNOWN:
         course = _course(look.progress, look.evidence).partition(" (")[0]  # less its interval
         headline = f"{headline.rstrip('.')}; {course}"
-    return Story(headline, worst.step, signs, cause, advice)
+    return Story(headline, worst.step, signs, cause, advice, worst.signs[:1])
 
 
 def _of_gradient(look: Look, step: int) -> Signs:
@@ -496,6 +497,7 @@ def judged(evidence: Evidence) -> Judgement:
         state=state,
         headline="; ".join(parts),
         parts=parts,
+        stated=story.stated,
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],

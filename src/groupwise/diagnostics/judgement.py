@@ -638,6 +638,7 @@ class Judgement(Said):
         now_from: the step of the first of these rows, or None.
         environments: the reward of each environment or seat on its own, or None.
         heights: of the reward's curve, from 0 to 1, None where a stretch has none.
+        stated: the sign that the headline gives the numbers of, where it is that of one.
 
     Example:
         >>> from groupwise import judge
@@ -677,6 +678,7 @@ class Judgement(Said):
     environments: Environments | None = None
     heights: tuple[float | None, ...] = ()
     parts: Words = ()
+    stated: tuple[Sign, ...] = ()
 
     SCHEMA: ClassVar[int] = 2
 

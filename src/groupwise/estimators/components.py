@@ -687,17 +687,19 @@ def components_of_pseudo_values(
         cluster_P=sample.cluster_P,
         notes=(),
     )
-    left_out = (
-        f"{sample.left_out:,} rollouts were left out because their groups have fewer than four. "
-        "This causes no bias unless the group size depends on the prompt."
-    )
-    doubts = [
+    notes = [
         assumption.sentence
         for assumption in result.check_assumptions()
         if assumption.status is VIOLATED
         or (assumption.status, assumption.name) == (UNKNOWN, _DIFFERENT)
     ]
-    return replace(result, notes=(*([left_out] if sample.left_out else []), *doubts))
+    if sample.left_out:
+        notes.insert(
+            0,
+            f"{sample.left_out:,} rollouts were left out because their groups have fewer than "
+            "four. This causes no bias unless the group size depends on the prompt.",
+        )
+    return replace(result, notes=tuple(notes))
 
 
 def _intervals(value_of: Columns, unseen: Unseen, level: float) -> dict[str, Interval]:

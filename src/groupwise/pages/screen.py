@@ -164,7 +164,7 @@ def head_of(state: str, *, plain: bool = False) -> str:
 def style_of(state: str) -> str:
     """Return how the terminal shows a state; what is none is shown as other text."""
     style = _STYLES[state]
-    return f"bold {style}" if style else ""
+    return style and f"bold {style}"
 
 
 def _headline(judgement: Judgement, spell: Spell) -> list[str]:
@@ -192,19 +192,19 @@ def _shortened(name: str, room: int, spell: Spell) -> str:
 
 def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     """Yield the labelled lines that there are, in their order."""
-    first, then = judgement.first_sign, judgement.then
-    if first:
-        beside = tuple(sign for sign in then if sign.step == first.step)
+    then: Sequence[Sign] = judgement.then
+    if first := judgement.first_sign:
+        begun = [sign for sign in judgement.signs if sign.step == first.step]
         # What the headline says is not said again.
-        fresh = [sign for sign in (first, *beside) if not _says(judgement.headline, sign)]
+        fresh = [sign for sign in begun if not _says(judgement, sign)]
         words = _signs(fresh) if fresh else (f"step {first.step:,}",)
         yield _LabelledLine("first sign", words, 5, lines=2)
-        then = tuple(sign for sign in then if sign.step != first.step)
+        then = [sign for sign in then if sign.step != first.step]
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
-        if not any(sign.signal in moves for sign in (first, *beside)):
+        if not any(sign.signal in moves for sign in begun):
             begin = min((sign.step for sign in then if sign.signal in moves), default=first.step)
-            then = tuple(sign for sign in then if sign.step >= begin)
+            then = [sign for sign in then if sign.step >= begin]
     if then:
         yield _LabelledLine("then", _signs(then), 6, lines=2)
     if named := judgement.cause.named:
@@ -219,21 +219,19 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine(
             "goes on", ("the run has not ended, so a new fall needs more rows to count",), 7
         )
-    if judgement.state is State.OK and (lacks := _lacks(judgement)):
-        yield _LabelledLine("not logged", (lacks,), 8)
-    if (
-        judgement.not_logged
-        and judgement.state is not State.OK
-        and judgement.cause.certainty is not Certainty.LIKELY
-    ):
+    if judgement.state is State.OK:
+        if lacks := _lacks(judgement):
+            yield _LabelledLine("not logged", (lacks,), 8)
+    elif judgement.not_logged and judgement.cause.certainty is not Certainty.LIKELY:
         bare = [_KEYS.sub("", name) for name in judgement.not_logged]
         yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2)
 
 
-def _says(headline: str, sign: Sign) -> bool:
-    """Whether a headline says what a sign does: its words, or all of its numbers."""
-    numbers, said = ({*_NUMBERS.findall(text)} for text in (sign.words, headline))
-    return sign.words in headline or (bool(numbers) and numbers <= said)
+def _says(judgement: Judgement, sign: Sign) -> bool:
+    """Whether a headline says what a sign does: its words, or its numbers if it is of this sign."""
+    headline = judgement.headline
+    numbers = {*_NUMBERS.findall(sign.words)} <= {*_NUMBERS.findall(headline)}
+    return sign.words in headline or (sign in judgement.stated and numbers)
 
 
 def _signs(signs: Sequence[Sign]) -> Words:

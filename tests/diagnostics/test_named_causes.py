@@ -510,6 +510,24 @@ def test_what_is_left_out_before_the_reward_rises_is_a_selection(
     assert names(judgement) == causes
 
 
+@each_case(
+    ("column", "to", "cause"),
+    [
+        ("response/aborted_ratio", 0.5, True),
+        ("response/aborted_ratio", 0.05, False),
+        ("response/repeated_ratio", 0.5, False),
+    ],
+)
+def test_responses_that_are_aborted_are_failed_episodes(
+    column: str, to: float, cause: bool
+) -> None:
+    judgement = judged(
+        reward=0.8 - 0.4 * LATE + noise(0, 0.02),
+        **{f"log/{column}": np.clip(0.01 + to * LATE + noise(2, 0.005), 0, 1)},
+    )
+    assert ("infrastructure" in names(judgement)) is cause
+
+
 @pytest.mark.parametrize(
     ("column", "to", "cause"),
     [("env/timeout_rate", 0.3, True), ("sandbox_error_rate", 0.2, True), ("has_error", 0, False)],

@@ -105,6 +105,27 @@ def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
     says("diagnostics/numerics/6", finding.message)
 
 
+@each_case("kl", [np.nan, 1.0])
+def test_a_metric_that_was_never_computed_hides_no_later_column(kl: float) -> None:
+    norm = norms()
+    finding = finite(
+        log(
+            reward=from_row(rewards(), 90, 0.0),
+            loss=from_row(norm / 100, 99, np.nan),
+            kl=kl * norm,
+            learning_rate=np.full(N, 1e-6),
+        )
+    )
+    assert (finding.status, finding.step, finding.column) == (Status.CRITICAL, 100, "loss")
+    assert finding.signs[0].words.startswith("loss ")
+
+
+def test_a_loss_that_never_was_a_number_comes_before_a_metric_that_never_was_one() -> None:
+    never = np.full(N, np.nan)
+    finding = finite(log(reward=rewards(), kl=never, loss=never))
+    assert (finding.status, finding.step, finding.column) == (Status.WARNING, 1, "loss")
+
+
 def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> None:
     assert (
         finite(log(grad_norm=from_row(norms(), 100, np.inf), reward=rewards())).status

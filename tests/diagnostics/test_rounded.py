@@ -295,6 +295,20 @@ def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_dig
     )
 
 
+@each_case(
+    ("low", "high", "relative"),
+    [(-0.3, 0.6, True), (0.0, 0.0, False), (0.0, 1.0, False), (-0.3, None, False)],
+)
+def test_a_constant_reward_between_its_extremes_is_relative(
+    low: float, high: float | None, relative: bool
+) -> None:
+    columns: dict[str, Any] = {"reward": 0.0, "reward_min": low}
+    evidence = log(0.0, **columns, **({} if high is None else {"reward_max": high}))
+    assert bool(evidence.relative) is relative
+    status = verifier.broken_verifier(evidence).status
+    assert status is (Status.NOT_LOGGED if relative else Status.CRITICAL)
+
+
 def test_a_spread_that_is_rounded_to_nothing_tells_no_zero_variance() -> None:
     several: dict[str, Any] = {"prompts_per_step": 20}
     assert (

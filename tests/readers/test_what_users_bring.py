@@ -258,6 +258,8 @@ def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_pa
         ("batch/solver/fractions/too_easy", "all_right_share"),
         ("critic_score_mean", "reward"),
         ("response_length_clip_ratio", "truncated_share"),
+        ("trunc_frac", "truncated_share"),
+        ("trunc_rate", "truncated_share"),
         ("test/accuracy", "reward"),
     ],
 )

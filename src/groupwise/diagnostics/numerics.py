@@ -117,6 +117,11 @@ class _Broken:
     rows: int  # how many
     before: float | None  # the mean of the last few finite values before
 
+    @property
+    def never_computed(self) -> bool:
+        """Whether no row has a number, and not every update has one."""
+        return self.row == 0 and self.quantity not in _OF_UPDATE
+
 
 def beyond(signal: NoisyMetric, event_T: Flags) -> int | None:
     """Return the row since which rows of a rare kind are most of them, if they are so to the
@@ -147,9 +152,9 @@ def _reward_since(evidence: Evidence, step: int, *, near: int = 20) -> float:
 @once
 def finite(evidence: Evidence) -> Finding:
     """Look for the first column that is not finite."""
-    broken = sorted(
-        _broken(evidence), key=lambda fault: (fault.row, _WATCHED.index(fault.quantity))
-    )
+    # A metric that was never computed may be written as NaN in every row; what every update has is
+    # no such metric. It comes behind all others.
+    broken = sorted(_broken(evidence), key=lambda fault: (fault.never_computed, fault.row))
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
             return not_logged(
@@ -159,16 +164,13 @@ def finite(evidence: Evidence) -> Finding:
     first = broken[0]
     step, name = int(evidence.record.steps["step"][first.row]), clean(first.column, longest=60)
     of_updates = any(fault.quantity in _OF_UPDATE for fault in broken)
-    # A metric that was never computed may be written as NaN in every row; what every update has is
-    # no such metric.
-    placeholder = first.row == 0 and not of_updates
     rows, was = count(first.rows, "row"), "" if first.before is None else short(first.before)
     before = was and f"; {was} in the {min(first.row, _NEAR)} rows before"
     since = f"in all {rows}" if first.row == 0 else f"from step {step:,} on ({rows}{before})"
     message = f"{name} is missing, NaN or infinite {since}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
-    if placeholder or (goes_on and not whole):
+    if first.never_computed or (goes_on and not whole):
         return Finding(Status.INFO, message, step)
     # A trainer that skips such updates holds its reward, and learns nothing more; where it rose as
     # they ended, the rows just before tell.

@@ -391,7 +391,7 @@ class Evidence:
         """The lowest and the highest reward of a rollout, where the highest of every batch is
         logged and is one number again and again.
         """
-        least, most = (self.quantity(f"reward_{end}") for end in ("min", "max"))
+        least, most = map(self.quantity, ("reward_min", "reward_max"))
         if most is None or len(most) < FEWEST_ROWS:
             return None
         low = min(0.0, float((reward if least is None else least).value_T.min()))
@@ -446,20 +446,21 @@ class Evidence:
         "" where nothing does.
         """
         reward, spread = self.reward, self.groups.spread
-        if (
-            reward is None
-            or len(reward) < 2
-            or reward.span > 1e-9 * max(1.0, abs(float(reward.value_T[0])))
-            or not spread.known
+        if reward is None or len(reward) < 2:
+            return ""
+        mean, ends = float(reward.value_T[0]), map(self.quantity, ("reward_min", "reward_max"))
+        low, high = (mean if end is None else median(end.value_T) for end in ends)
+        usual, shown = min(mean - low, high - mean), f"usually {short(low)} to {short(high)}"
+        if spread.known:
+            usual = float(np.nanmedian(np.abs(spread.value_T)))
+            shown = f"standard deviation {short(usual)}"
+        if reward.span > 1e-9 * max(1.0, abs(mean)) or usual <= max(
+            1e-6, TELLING * reward.resolution
         ):
             return ""
-        usual = float(np.nanmedian(np.abs(spread.value_T)))
-        if usual <= max(1e-6, TELLING * reward.resolution):
-            return ""
         return (
-            f"the mean reward is {short(reward.value_T[0])} in all rows although rewards differ "
-            f"(standard deviation {short(usual)}): it was centred or ranked, or it is not "
-            "what completions earned"
+            f"the mean reward is {short(mean)} in all rows although rewards differ ({shown}): it "
+            "was centred or ranked, or it is not what completions earned"
         )
 
     @cached_property

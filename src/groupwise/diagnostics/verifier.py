@@ -111,7 +111,7 @@ _KINDS = {"environment_reward/": "environment", "seat_reward/": "seat"}
 _HELD_OUT = "held-out set"
 _BREAKDOWNS = (
     r".*(infra[\w/]*fail|sandbox[\w/]*(fail|error)|timed?_?out|has_error|exception_rate"
-    r"|env\w*(fail|error)).*"
+    r"|env\w*(fail|error)|aborted_(ratio|rate|share|frac)).*"
 )
 
 

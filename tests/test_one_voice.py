@@ -150,10 +150,10 @@ def check_levels(judgement: Judgement, *texts: str) -> None:
     for sign in signs_of(judgement):
         if sign.before is None or sign.after is None:
             continue
-        levels, best, _ = re.sub(r" by step [\d,]+$|, from .*", "", sign.words).partition(" (best")
-        unit, (start, arrow, _) = 100 if "%" in sign.words else 1, levels.partition(" → ")
+        words, best, _ = re.sub(r" by step [\d,]+$|, from .*", "", sign.words).partition(" (best")
+        unit, (start, arrow, _) = 100 if "%" in sign.words else 1, words.partition(" → ")
         name = start.rpartition(" ")[0] if arrow else ""  # which may hold digits
-        numbers = re.findall(NUMBER, levels.removeprefix(name))[1 if best else 0 :]
+        numbers = re.findall(NUMBER, words.removeprefix(name))[1 if best else 0 :]
         before, after = (
             (numbers[-1], numbers[0])
             if "(was " in sign.words

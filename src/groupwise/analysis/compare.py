@@ -769,7 +769,17 @@ def compare_runs(
     keys = sorted({clean(series.metric, longest=60) for series in every})
     if len(keys) > 1:
         notes.append(f"The runs log the metric under several keys: {', '.join(keys)}.")
-    separates = _separates([run for row in rows for run in row], sorted_by)
+    taken = [run for row in rows for run in row]
+    settings = [
+        {
+            name: str(setting.value)
+            for name, setting in run.record.config.known().items()
+            if name not in ("seed", sorted_by)
+        }
+        for run in taken
+    ]
+    outcomes = [outcome(run.judgement.state, run.judgement.learning) for run in taken]
+    separates = separation(settings, outcomes)
     answer = *answered(shown, comparison, _scales(groups, rows)), *parted
     return RunComparison(
         every[0].metric,

@@ -467,7 +467,7 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
             "expected a run, a path or numbers, got int: give one of them, or open_run(rows)",
         ),
         (
-            lambda _: gw.report(5),  # type: ignore[arg-type]
+            lambda _: gw.report(5),
             "expected a run, a path or numbers, got int: give one of them, or open_run(rows)",
         ),
         (lambda _: gw.open_run(5), "expected the path of a log, got int: give it as text"),

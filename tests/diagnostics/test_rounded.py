@@ -302,8 +302,8 @@ def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_dig
 def test_a_constant_reward_between_its_extremes_is_relative(
     low: float, high: float | None, relative: bool
 ) -> None:
-    columns: dict[str, Any] = {"reward": 0.0, "reward_min": low}
-    evidence = log(0.0, **columns, **({} if high is None else {"reward_max": high}))
+    columns: dict[str, Any] = {"reward": 0.0, "reward_min": low, "reward_max": high}
+    evidence = log(0.0, **{name: value for name, value in columns.items() if value is not None})
     assert bool(evidence.relative) is relative
     status = verifier.broken_verifier(evidence).status
     assert status is (Status.NOT_LOGGED if relative else Status.CRITICAL)

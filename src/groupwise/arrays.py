@@ -5,8 +5,6 @@ long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R
 `reward_PG` has a row a prompt and a column a rollout. It computes nothing of the subject.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path

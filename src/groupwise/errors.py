@@ -1,7 +1,5 @@
 """Every error and warning of the package: one sentence each, for who typed the command."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from importlib import util

@@ -1,7 +1,5 @@
 """Files written whole and never over another unasked, and files read without waiting."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

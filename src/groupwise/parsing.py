@@ -6,8 +6,6 @@ Each number is far above what a real log needs; at any of them a command holds a
 and takes ten seconds of a processor.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any

@@ -2,8 +2,6 @@
 small; none outlives the process that started it.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Prompts: a text, or the messages of a chat, which a record holds as text; templates of texts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

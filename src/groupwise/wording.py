@@ -1,7 +1,5 @@
 """How numbers, names and texts are written for people: short, and cleaned."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

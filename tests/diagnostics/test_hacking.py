@@ -833,25 +833,6 @@ def test_a_held_out_accuracy_is_held_against_the_training_column_of_its_name() -
     assert hack.signs[0].words == "accuracy 0.21 → 0.75"
 
 
-@each_case(
-    ("train", "length", "status"),
-    [
-        (5 * UP, 1 + 3 * ROW / N, Status.WARNING),
-        (5 * UP, 1 + 0.2 * ROW / N, Status.INFO),  # answers are as before
-        (1.3 * UP, 1 + 3 * ROW / N, Status.INFO),  # what a few functions give
-    ],
-)
-def test_a_reward_beyond_a_share_that_rises_as_answers_grow_is_not_overfitting_alone(
-    train: NDArray[np.float64], length: NDArray[np.float64], status: Status
-) -> None:
-    held = np.minimum(0.42 + 0.09 * ROW / 45, 0.51) + noise(0.008, seed=1)
-    held[(ROW % 4 > 0) | (ROW == 0)] = np.nan
-    given = evidence(reward=train + noise(), held_out=held, length=250 * length)
-    assert reward_hacking(given).status is status
-    if status is Status.WARNING:
-        assert judged(given).cause.names == ("reward hacking", "overfitting")
-
-
 def test_five_held_out_rewards_whose_noise_leaves_a_quarter_open_tell_nothing() -> None:
     held = np.full(N, np.nan)
     held[[9, 29, 49, 69, 89]] = [0.5, 0.56, 0.54, 0.5, 0.5]

@@ -801,18 +801,15 @@ def test_what_the_rows_do_not_decide_is_no_warning(
     assert said in answer.headline
 
 
-@each_case(
-    ("entropy", "state"),
-    [(1.0, State.OK), (1.7, State.OK), (2.5, State.WARNING)],
-)
-def test_a_reward_that_goes_on_and_fell_is_not_said_to_learn(entropy: float, state: State) -> None:
-    """It ends above its first rows and below its best ones; a warning wants another signal."""
+@each_case(("entropy",), [(1.0,), (2.5,)])
+def test_a_reward_that_goes_on_and_fell_is_not_said_to_learn(entropy: float) -> None:
+    """It ends above its first rows and below its best ones, which may be a dip."""
     level = np.interp(np.arange(200), [0, 160, 170, 199], [0.3, 0.6, 0.6, 0.5])
     reward = noisy(level, 0.04)
     other = noisy(1.0 + (entropy - 1) * (np.arange(200) >= 170), 0.02)
     going = judged(evidence(reward=reward, entropy=other, ended=False))
-    assert going.state is state
-    assert "still learning" not in going.headline
+    assert going.state is State.OK
+    assert going.headline.endswith("which may be a dip")
 
 
 @each_case(("rows",), [(150,), (170,)])

@@ -497,21 +497,3 @@ def test_most_completions_truncated_over_a_whole_run_of_small_batches(
     assert status is Status.NONE or finding.message.startswith(
         "56 % of all completions are truncated"
     )
-
-
-@each_case(
-    ("before", "more"),
-    [
-        (400 * np.exp(-ROW / 40), True),
-        (np.full(N, 115.0), False),  # it stood
-        (40 * np.exp(ROW / 40), False),  # it came up
-        (115 * np.exp(-ROW / 200), False),  # less than what matters
-        (115 + 40 * (-1.0) ** ((ROW + 5) // 4), False),  # no more than it scatters
-    ],
-)
-def test_a_move_that_goes_on_from_a_slide_says_from_where(before: Any, more: bool) -> None:
-    sign = sign_of(signal(np.where(ROW < 50, before, before[49] / 8)), RATIO, low=41, step=51)
-    assert sign
-    assert ("from" in sign.words) is more
-    if more:
-        says("diagnostics/signs/6", sign.words)

@@ -4,8 +4,6 @@ A chart says what is to be seen, in the words of `pages/assets/panel.js`, which 
 page; `--json` prints it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from contextlib import suppress

@@ -4,8 +4,6 @@ What the function prints is dropped. As a program this module is that process: o
 one out.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import inspect

@@ -5,8 +5,6 @@ A prompt is known again by its text, or by a number that is its own. A visit tea
 rewards differ: else its advantages are zero.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property

@@ -6,8 +6,6 @@ What is usual of a quantity in public healthy runs is for the eye alone: no rule
 is made by `lab/experiments/diagnosis/usual.py`.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence
@@ -46,7 +44,7 @@ from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.replay import RunReplay, replay_of_rollouts
 from groupwise.analysis.rollouts import HELD, Held, PromptTable, held_rollouts, prompt_table
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
-from groupwise.arrays import Float, floats, mean_of, moving_mean
+from groupwise.arrays import Float, floats, mean_of, median, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
@@ -80,7 +78,7 @@ def kind_of(record: RunRecord, name: str = "") -> tuple[str, str, str]:
 
 def unit_of(quantity: str, value_T: Float) -> float:
     """Return what the table's numbers of a quantity are multiples of in a run."""
-    return float(np.median(value_T[:_FIRST])) or 1.0 if quantity == LENGTH else 1.0
+    return median(value_T[:_FIRST]) or 1.0 if quantity == LENGTH else 1.0
 
 
 def _parts(row: dict[str, str]) -> list[str]:

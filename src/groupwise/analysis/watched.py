@@ -1,7 +1,5 @@
 """What a live page shows of a run: its metrics, thinned, and what is to be said of it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The command `groupwise diagnose`: how a run stands and why."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.cli import app as cli

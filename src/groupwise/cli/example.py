@@ -1,7 +1,5 @@
 """The command `groupwise example`: a run of the package, copied here."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.cli import app as cli

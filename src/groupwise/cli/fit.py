@@ -1,7 +1,5 @@
 """The commands `groupwise fit`, all laws of one metric, and `groupwise forecast`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.cli import app as cli

@@ -5,8 +5,6 @@ A call reads what lies in the folders that were named at the start, and nothing 
 of its thread lets it open no other file, write none, start no process and reach no network.
 """
 
-from __future__ import annotations
-
 import errno
 import io
 import json

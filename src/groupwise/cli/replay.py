@@ -1,7 +1,5 @@
 """The command `groupwise replay`: what a log says that the run would have cost otherwise."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.cli import app as cli

@@ -1,7 +1,5 @@
 """The command `groupwise report`: one page on one or several runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.cli import app as cli

@@ -1,7 +1,5 @@
 """The command `groupwise stability`: how far a run is from instability."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from groupwise.cli import app as cli

@@ -1,7 +1,5 @@
 """The command `groupwise watch`: a page on runs that go on, or one look at them."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -18,8 +18,6 @@ and falls with it, which gives estimate and interval. Power is that of the two-s
 the noncentral t, the variance taken as known; that it is estimated is said beside.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
@@ -33,7 +31,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtri, nctdtr, ndtr, stdtr
 
-from groupwise.arrays import Ends, Flags, Float, floats, mean_around, median
+from groupwise.arrays import Ends, Flags, Float, floats, mean_around, mean_of, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.observations import NoisePosterior, noise_posterior
@@ -246,7 +244,7 @@ def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) ->
     step, value = run.step_T[inside], run.value_T[inside]
     if step.size < FEWEST_LATE:
         return missing(f"fewer than {FEWEST_LATE} rows lie in the late window", level=level)
-    mean = float(value.mean())
+    mean = mean_of(value)
     spread = local_spread(run.residual)
     if spread.max() <= 1e-12 * max(1.0, abs(mean)):
         return Measured(Interval(mean, mean, mean, level), 0.0)
@@ -358,7 +356,7 @@ def seed_noise(groups: Sequence[MeasuredRuns], *, level: float = 0.95) -> SeedNo
     """
     finite = [_finite(group) for group in groups]
     every = np.concatenate([variance for _, variance in finite]) if finite else np.empty(0)
-    step = float(every.mean()) if every.size else math.nan
+    step = mean_of(every) if every.size else math.nan
     several = [group for group in finite if len(group[0]) > 1]
     values, variances = [value for value, _ in several], [variance for _, variance in several]
     freedom = sum(len(value) - 1 for value in values)

@@ -11,8 +11,6 @@ $a(e^H - 1)$, of $a(e^{H_0} - 1)$ at the start: the share left needs no fit. Hea
 entropy too, so a low one alone is nothing.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace

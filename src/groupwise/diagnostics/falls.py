@@ -7,8 +7,6 @@ on, beside a smooth trend. A metric whose period drifts is followed only as far 
 does. What a swing means for a run is not known here.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

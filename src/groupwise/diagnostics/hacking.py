@@ -158,20 +158,9 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
         finding = _left_behind(pair, held_out) or finding
     elif finding and finding.status is not Status.INFO and not pair.same:
         finding = _of_other_prompts(pair, evidence, finding)
-    elif finding and _beyond_the_task(pair, evidence):
-        since = _finding(pair, finding.value, Status.WARNING, f" since step {finding.step:,}")
-        finding = replace(since, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     warns = finding and finding.status is Status.WARNING
     fresh = finding and warns and _too_fresh(pair, evidence, finding)
     return None if fresh or _fell_with_training(pair, evidence) else finding
-
-
-def _beyond_the_task(pair: Pair, evidence: Evidence) -> bool:
-    """Whether answers stray as training gains more than 1, in its own units, since the held-out
-    share was best: what a share measures gives no more; what is learnt by heart needs neither.
-    """
-    gain = pair.gain_of_training(_best_of(pair), pair.ends[1])[0] / pair.scale
-    return pair.scale != 1.0 and gain > 1 and _strays(evidence)
 
 
 def _of_other_prompts(pair: Pair, evidence: Evidence, finding: Finding) -> Finding:

@@ -10,8 +10,6 @@ A reward that fell in training alone, while the held-out one stayed, is no colla
 jump at a restart is held against the largest move of the same kind just before.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -158,10 +156,10 @@ def _coming_round(evidence: Evidence, order: DataOrder | None) -> Finding | None
     """A swing so even that it could be the order of the data, but that has one sine and is no
     whole number of epochs.
     """
-    epoch, swing = evidence.quantity("epoch"), None
-    if order and is_wave(order) and evidence.reward:
-        swing = _swinging(evidence.reward, None)
-    turns = 0.0 if order is None or epoch is None else order.period * epoch.span / len(epoch)
+    if not (order and is_wave(order) and evidence.reward):
+        return None
+    swing, epoch = _swinging(evidence.reward, None), evidence.quantity("epoch")
+    turns = order.period * epoch.span / len(epoch) if epoch else 0.0
     if swing is None or (turns > 0.5 and abs(turns - round(turns)) < 0.1):
         return None
     said = f"{swing.message}: by the learning rate, or by data that come round"

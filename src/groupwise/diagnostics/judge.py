@@ -6,8 +6,6 @@ The worst finding decides what is told, unless another one explains it; where no
 is what the reward does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module

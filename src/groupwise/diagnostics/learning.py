@@ -31,7 +31,6 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
-    Sign,
     Status,
     by_sign,
     no_sign,
@@ -67,8 +66,6 @@ _PART = 0.5
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
 # standard errors by which it fell back from the best of its stretches, 4 % and 0.5 % by chance.
 _WASTED, _FELL, _FELL_SURELY = 0.85, 2.6, 3.4
-# The ratios by which these signals leave the band of a healthy run.
-_BANDS = {"kl": 10.0, "entropy": 2.0, "completion_length": 2.0}
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
@@ -391,7 +388,7 @@ class _FallBack:
 
 def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> _FallBack | None:
     """The last rows that are clearly below the best ones since a row: a fall if that is beyond
-    doubt or has another sign; of a run that goes on, which may dip, if both.
+    doubt or has another sign; a run that goes on may have dipped.
     """
     few, value_T, ended = max(_ROWS_OF_A_STEP, len(level) // 10), level.value_T, evidence.ended
     means = moving_mean(value_T[row:], few)
@@ -403,17 +400,8 @@ def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> _FallBack | 
     if not far > max(_FELL * error, little):
         return None
     begin = row + few // 2 + row_after(means > means[-1] + far / 2)
-    signs, surely = signs_about(evidence, level.step_at(begin)), far > _FELL_SURELY * error
-    holds = surely or bool(signs) if ended else surely and any(map(_out_of_band, signs))
-    return _FallBack(begin, holds)
-
-
-def _out_of_band(sign: Sign) -> bool:
-    """Whether a signal moved farther than those of healthy runs do."""
-    times, before, after = _BANDS.get(sign.signal, math.inf), sign.before, sign.after
-    if not before or not after:
-        return False
-    return not 1 / times < after / before < times
+    surely = far > _FELL_SURELY * error or bool(signs_about(evidence, level.step_at(begin)))
+    return _FallBack(begin, holds=ended and surely)
 
 
 def _arrived(level: NoisyMetric, row: int) -> int:

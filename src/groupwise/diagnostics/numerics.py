@@ -16,8 +16,6 @@ KL to the first policy does, while nothing is learnt.
 Why the numbers broke is not judged here.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -15,8 +15,6 @@ over all starts and over several bets. What a factor bets on is the caller's; th
 metric.
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shlex
@@ -1109,14 +1107,10 @@ def sign_of(
     near = first if small or watched.spike else just_before(signal, row)
     words = _move_in_words(watched, near, there, last)
     slid = not watched.spike and _slid(ahead, before, just, matters)
-    left = left_band(ahead[: row + 1], matters) if slid else None
-    if left is not None:
+    if slid and (left := left_band(ahead[: row + 1], matters)) is not None:
         row, last = left, reached
         near = first = just_before(signal, row)
         words = f"{_move_in_words(watched, near, near, last)} by step {signal.step_at(since):,}"
-    elif slid and peak < 0 and near is not first and not watched.share:
-        level = short(median(signal.value_T[before.start : before.start + few]))
-        words += f", from {level} at step {signal.step_at(before.start):,}"
     quantity, step, column = watched.quantity, signal.step_at(row), signal.column
     return Sign(quantity, step, near, last, words, reached=reached, usual=first, column=column)
 
@@ -1142,8 +1136,8 @@ def left_band(ahead_T: Float, matters: float) -> int | None:
     for usual_T in (place, np.log1p(place)):
         for knot in knots:
             basis = np.stack([np.ones_like(place), usual_T, np.maximum(place - knot, 0)], axis=1)
-            weight, *_ = np.linalg.lstsq(basis, ahead_T, rcond=None)
-            squares = float(np.sum((ahead_T - basis @ weight) ** 2))
+            weight = np.linalg.lstsq(basis, ahead_T, rcond=None)[0]
+            squares = np.sum((ahead_T - basis @ weight) ** 2)
             if squares < best[0]:
                 beyond = ahead_T - basis[:, :2] @ weight[:2]
                 best = squares, beyond, scatter(beyond[:knot])

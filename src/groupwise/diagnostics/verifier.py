@@ -11,8 +11,6 @@ a function grades is known by its name alone. Of environments it is told which o
 mean rises. What the policy did of itself is not judged here.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -10,8 +10,6 @@ In a group of one the advantage is the reward itself, so that nothing is compare
 are wanted (PPO) nothing is said.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

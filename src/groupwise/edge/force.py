@@ -6,8 +6,6 @@ A decay has one reading, an oscillation two: its frequency and its envelope. Whe
 they agree; far from the plateau, and on a limit cycle, they do not, and the interval covers both.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any

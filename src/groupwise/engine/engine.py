@@ -5,8 +5,6 @@ tried again elsewhere, and after its last try it is named and left out. Which en
 processes, Ray or SLURM - is known here and nowhere else.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import time

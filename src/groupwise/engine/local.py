@@ -1,7 +1,5 @@
 """Workers that are processes of this machine, started fresh and ended together."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

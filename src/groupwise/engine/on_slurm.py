@@ -5,8 +5,6 @@ files appear there whole or not at all. Both sides give signs of life there, and
 which jobs it has, since without accounting nobody says that one has ended.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import shutil

@@ -3,8 +3,6 @@
 Pickles come from the driver that started the worker and go back to it, and to nobody else.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import threading

@@ -1,7 +1,5 @@
 """Example runs that travel with the package."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

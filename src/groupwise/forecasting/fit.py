@@ -9,8 +9,6 @@ wandering each name the time from which no single law describes the series; what
 for diagnosis.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Ends, Float, moving_mean
+from groupwise.arrays import Ends, Float, mean_of, moving_mean
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, echo, law_by_name
 from groupwise.forecasting.observations import (
@@ -254,7 +252,7 @@ def fall_from_height(observations: Observations) -> float:
     # The height is the mean of the highest few, so that a short good time counts and a single lucky
     # mean does not.
     height = float(np.sort(smooth)[-few:].mean())
-    end = float(value[-few:].mean())
+    end = mean_of(value[-few:])
     floor = min(float(smooth.min()), 0.0) if height > 0 else float(smooth.min())
     scatter = math.sqrt(np.mean(np.diff(value) ** 2) / 2)
     if height - end < 0.5 * (height - floor) or height - end < 5 * scatter / np.sqrt(few):
@@ -492,7 +490,7 @@ def unpassed(
     """
     plateau, swing, value = parameters["plateau"], parameters.get("overshoot"), observations.value_M
     few = max(3, value.size // 10)
-    now, curve = (float(late[-few:].mean()) for late in (value, best.curve_M))
+    now, curve = (mean_of(late[-few:]) for late in (value, best.curve_M))
     error = math.sqrt(np.mean(np.diff(value) ** 2) / 2 / few)
     if (swing is not None and swing.high > 0) or abs(now - curve) <= 3 * error:
         return plateau

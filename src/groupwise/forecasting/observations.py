@@ -19,8 +19,6 @@ is one tridiagonal solve. How much an interval must widen because $\eta$ is itse
 from averaging over a grid of shapes. It knows no law and no curve.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import lru_cache
@@ -32,7 +30,16 @@ from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-from groupwise.arrays import Flags, Float, Places, bisected, check_at_least, floats, median
+from groupwise.arrays import (
+    Flags,
+    Float,
+    Places,
+    bisected,
+    check_at_least,
+    floats,
+    mean_of,
+    median,
+)
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import LARGEST_VALUE
 from groupwise.plain import frozen
@@ -449,7 +456,7 @@ def observe(
         time_M=np.add.reduceat(local, starts) / counts,
         value_M=np.add.reduceat(value, starts) / counts,
         relative_variance_M=block / block.mean(),
-        sampling_variance=math.nan if variance is None else float(variance.mean()),
+        sampling_variance=math.nan if variance is None else mean_of(variance),
         window=window,
         spacing=spacing,
         smoothing=width,
@@ -523,7 +530,7 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: Flags) -> Float | None
     usable = np.isfinite(variance)
     if not usable.any() or not (variance[usable] > 0).any():
         return None
-    typical = float(variance[usable].mean())
+    typical = mean_of(variance[usable])
     return np.where(usable, np.maximum(variance, 0.1 * typical), typical)
 
 

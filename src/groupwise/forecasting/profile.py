@@ -8,8 +8,6 @@ a grid closes in on the region $S^2 \le S^2_{min}(1 + q^2/\nu)$, and the interva
 its range over that region. A parameter that the data do not limit is seen to run into the edge.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache

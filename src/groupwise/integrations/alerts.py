@@ -4,8 +4,6 @@ Whoever reports a change only adds it to a queue; a thread sends and retries it.
 secret: of it only the host is ever shown.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import hmac

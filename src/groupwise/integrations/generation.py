@@ -1,7 +1,5 @@
 """One generation of rollouts, and what the record keeps of it."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

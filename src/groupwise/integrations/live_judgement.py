@@ -4,8 +4,6 @@
 first step. A change of state is one line in the terminal and through the tracker in use (`sinks`).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from typing import Literal, cast, get_args

@@ -4,8 +4,6 @@ A tracker that is not imported, or has no run open in this process, is left alon
 imported and no run is begun here. A link to the page goes along without what opens it.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -6,8 +6,6 @@ process that computes no advantage writes nothing. No scores are taken here. The
 tracker judges the run as it goes.
 """
 
-from __future__ import annotations
-
 import atexit
 import functools
 import inspect

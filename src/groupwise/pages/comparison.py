@@ -1,7 +1,5 @@
 """A comparison of runs in the terminal: the answer, a row for each group, judgements."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Sequence

@@ -3,8 +3,6 @@
 It computes nothing.
 """
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 

@@ -5,8 +5,6 @@ Every text is escaped, styles and script are allowed by their hash alone, nothin
 computes nothing.
 """
 
-from __future__ import annotations
-
 import base64
 import datetime as dt
 import hashlib

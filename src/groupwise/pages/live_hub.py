@@ -4,8 +4,6 @@ The newest of each part of a run is kept and numbered, so that a page that lost 
 sent what it has not. It knows no sockets.
 """
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

@@ -2,8 +2,6 @@
 no markup is escaped there.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from importlib import resources

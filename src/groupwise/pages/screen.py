@@ -1,7 +1,5 @@
 """The judgement of a run in eight lines of 80 columns: the state first, the reward last."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

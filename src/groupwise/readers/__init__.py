@@ -2,8 +2,6 @@
 content; in a folder only files with the endings of logs are looked at.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from collections import Counter

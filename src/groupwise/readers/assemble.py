@@ -5,8 +5,6 @@ Logs of other programs than reinforcement learning are told by their columns; `k
 them.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence

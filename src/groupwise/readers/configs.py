@@ -5,8 +5,6 @@ Nothing is executed or unpickled: `training_args.bin` is never opened, and YAML 
 safe loader.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice

@@ -6,8 +6,6 @@ is executed. Where a row has no step of its own, the progress bars printed aroun
 (`progress_bars.py`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

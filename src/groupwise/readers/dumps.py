@@ -4,8 +4,6 @@ prime-rl, and groups on one line.
 Only the shape of a row is changed; `rollouts.py` makes groups and steps of them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any

@@ -2,8 +2,6 @@
 which no log is read; and read all of a path.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Sequence
 from contextlib import suppress

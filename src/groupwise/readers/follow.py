@@ -2,8 +2,6 @@
 look, read once; cut, replaced and missing files told apart.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Sequence

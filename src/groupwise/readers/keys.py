@@ -7,8 +7,6 @@ and the meaning is marked ambiguous. Percentages become shares;
 no other value is changed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ callback, Unsloth), or printed steps.
 Only the cells' stored output is read; no cell is run.
 """
 
-from __future__ import annotations
-
 import ast
 import warnings
 from collections.abc import Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ Two runs that print by turns are told from one whose epochs are rounded, and ref
 text is read here.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections import Counter

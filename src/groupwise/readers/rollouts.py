@@ -5,8 +5,6 @@ The keys that are understood are the lists at the top. The steps of the record a
 rollouts; losses, clocks and evaluations are not in such files and are not invented.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 import re

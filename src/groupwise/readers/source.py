@@ -2,8 +2,6 @@
 is refused with one sentence.
 """
 
-from __future__ import annotations
-
 import ast
 import io
 import json

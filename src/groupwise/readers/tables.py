@@ -3,8 +3,6 @@ object a line, events of several types, a list of rows, columns, or an object th
 one or several runs; and tables of a metric each.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re

@@ -8,8 +8,6 @@ Graphs, images and histograms are passed over. Nothing in a file is executed, no
 anywhere.
 """
 
-from __future__ import annotations
-
 import heapq
 import math
 import re

@@ -5,8 +5,6 @@ completions.
 beside it, or from the user.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence

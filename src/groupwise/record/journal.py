@@ -6,8 +6,6 @@ bytes, in `docs/reference/journal.md`. What experiments on a run showed stands i
 beside it, never in the log.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -4,8 +4,6 @@ finely a column was printed, and completions that stay in the files they were re
 With a resolution r a value v stands for v ± r.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence

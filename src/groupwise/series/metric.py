@@ -7,8 +7,6 @@ few values that is expected of $\sum_v p_v^G$ of the groups, which is $p^G + (1-
 wrong.
 """
 
-from __future__ import annotations
-
 from dataclasses import field, replace
 from typing import Literal
 

@@ -2,8 +2,6 @@
 besides the force.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Literal, cast
 

@@ -1,5 +1,7 @@
 """Values with their intervals: the one form in which a number leaves the package."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Results as plain data for JSON: the encoder, and the base of results with `as_dict`."""
 
+from __future__ import annotations
+
 import json
 import math
 from collections.abc import Mapping

@@ -6,6 +6,8 @@ column of its log that holds one value throughout, then in its name, as `rho0.50
 and seed.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 import re

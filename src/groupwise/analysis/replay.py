@@ -1,5 +1,7 @@
 """What a run's log says that it would have cost under other choices: `groupwise replay`."""
 
+from __future__ import annotations
+
 from contextlib import suppress
 from pathlib import Path
 

@@ -18,6 +18,8 @@ and falls with it, which gives estimate and interval. Power is that of the two-s
 the noncentral t, the variance taken as known; that it is estimated is said beside.
 """
 
+from __future__ import annotations
+
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence

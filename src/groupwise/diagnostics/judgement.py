@@ -11,6 +11,8 @@ of each kind. A cost is what a run spent, from its start or from a step on, or w
 its planned end.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Set
 from dataclasses import field, replace
 from enum import StrEnum

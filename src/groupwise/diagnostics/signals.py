@@ -1106,21 +1106,16 @@ def sign_of(
     # Of a row that leaps, or a move that began before the reach, what stood before it.
     near = first if small or watched.spike else just_before(signal, row)
     words = _move_in_words(watched, near, there, last)
-    slid = not watched.spike and _slid(ahead, before, just, matters)
-    if slid and (left := left_band(ahead[: row + 1], matters)) is not None:
+    ends = median(ahead[before.start : before.start + few]), median(ahead[just])
+    line_T = np.linspace(*ends, before.stop - before.start)
+    slid = ends[1] - ends[0] > max(matters, _SCATTERS * scatter(ahead[before] - line_T))
+    left = left_band(ahead[: row + 1], matters) if slid and not watched.spike else None
+    if left is not None:
         row, last = left, reached
         near = first = just_before(signal, row)
         words = f"{_move_in_words(watched, near, near, last)} by step {signal.step_at(since):,}"
     quantity, step, column = watched.quantity, signal.step_at(row), signal.column
     return Sign(quantity, step, near, last, words, reached=reached, usual=first, column=column)
-
-
-def _slid(ahead_T: Float, before: slice, just: slice, matters: float) -> bool:
-    """Whether a level had moved by more than matters, and than its noise, just before a row."""
-    begun = slice(before.start, before.start + just.stop - just.start)
-    ends = median(ahead_T[begun]), median(ahead_T[just])
-    line_T = np.linspace(*ends, before.stop - before.start)
-    return ends[1] - ends[0] > max(matters, _SCATTERS * scatter(ahead_T[before] - line_T))
 
 
 def left_band(ahead_T: Float, matters: float) -> int | None:

@@ -7,6 +7,8 @@ $R/2 - |g|^2$ (docs/theory/plan.md); so the safe size is that of the least worst
 over all of them. It estimates nothing, and foresees the best size of no run.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Iterator
 from typing import Any

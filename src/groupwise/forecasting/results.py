@@ -6,6 +6,8 @@ $\sum (\kappa - 1)/n$, n the rows that correlated ones are worth. Its memory: AR
 noise has no partial autocorrelation below 0 at lag 2, where an estimate varies by $1/n$.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Mapping
 from dataclasses import field

@@ -8,6 +8,8 @@ without them is refused with a sentence. The trainer is left as it is but for th
 `GenerationWatch` replaces for the time of the training.
 """
 
+from __future__ import annotations
+
 import gc
 import importlib
 import importlib.metadata

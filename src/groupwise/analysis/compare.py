@@ -843,7 +843,8 @@ def _parted(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Wor
         for run in row:
             if not any(meaning.quantity == _HELD_OUT for meaning in run.record.meanings):
                 return ()
-            if _PARTED & {*run.judgement.cause.keys, *run.judgement.cause.rivals}:
+            cause = run.judgement.cause
+            if run.judgement.state != "ok" and _PARTED & {*cause.keys, *cause.rivals}:
                 names[group.name] = run
     said = f"These are held-out rewards, from which the reward of {listing([*names])} parted."
     return (said,) * bool(names)

@@ -332,7 +332,7 @@ def open_run(
             written.write_text(to_json(rows or path), encoding="utf-8")
             return _run(replace(read(written), name="run", sources=(), probes=None))
     except GroupwiseError as error:
-        error.args = (in_python(re.sub(rf"\S*{_OWN}\w+/run.json", "the given table", str(error))),)
+        error.args = (in_python(re.sub(rf"{_OWN}\w+/run.json", "the given table", str(error))),)
         raise
 
 

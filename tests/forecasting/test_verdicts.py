@@ -174,9 +174,9 @@ def test_a_law_that_starts_beyond_the_range_of_the_metric_is_left_out(seed: int)
 
 def test_the_range_of_a_metric_ends_its_intervals_and_opens_no_plateau() -> None:
     """An interval that the range cuts to less than half of the change is an answer, a wider one is
-    none.
+    none. These are cut to a fifth, a third and nine tenths, far from where rounding decides.
     """
-    for seed, held_status in ((4, "converged"), (7, "not_identifiable")):
+    for seed, held_status in ((13, "converged"), (1, "converged"), (12, "not_identifiable")):
         rise = 0.2 + 0.9 * (1 - np.exp(-TIME[:60] / 60)) + noise(seed)[:60]
         free, held = (fit(TIME[:60], rise, bounds=bounds) for bounds in (None, (0.0, 1.0)))
         assert (free.status, held.status) == ("not_identifiable", held_status)

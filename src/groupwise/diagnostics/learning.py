@@ -137,10 +137,10 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
     drop = _drop_of(evidence, level, since if standing is Learning.FALLING else None)
-    if drop and (drop.holds or standing.gained or standing is Learning.AT_TOP):
-        beside = rows_before(drop.row, few), slice(drop.row, None)
-        learning = Learning.FALLING if drop.holds else Learning.LEARNING
-        return _between(level, beside, learning, gain, level.step_at(drop.row))
+    if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
+        beside = rows_before(drop, few), slice(drop, None)
+        learning = Learning.FALLING if evidence.ended else Learning.LEARNING
+        return _between(level, beside, learning, gain, level.step_at(drop))
     dip = _dip(evidence, level) if standing is Learning.AT_TOP else None
     if dip is not None:
         return replace(
@@ -158,20 +158,17 @@ def _not_fallen(evidence: Evidence, level: NoisyMetric) -> Progress:
     return progress if shows else replace(progress, learning=Learning.UNKNOWN)
 
 
-def _drop_of(evidence: Evidence, level: NoisyMetric, since: int | None) -> _FallBack | None:
-    """The last rows that are lower, since a step if that is known: too few for a fall, or of a run
-    that goes on those that fell back, or declined but for the wait.
+def _drop_of(evidence: Evidence, level: NoisyMetric, since: int | None) -> int | None:
+    """The row from which the last are lower, since a step if that is known: too few for a fall, or
+    of a run that goes on those that fell back, or declined but for the wait.
     """
     just, row = late_drop(level, reward_floor(evidence)), None if since is None else level.at(since)
     if just and (row is None or just[0] - row < level.tenth):  # tenths tell since when less well
         row = just[0]
-    if row is not None:
-        return _FallBack(row, evidence.ended)
-    if evidence.ended:
-        return None
-    lost = loss_of(evidence)
-    declined = None if lost is None else _FallBack(lost.begin, holds=False)
-    return _fell_back(evidence, level, 0) or declined
+    if row is not None or evidence.ended:
+        return row
+    fell, lost = _fell_back(evidence, level, 0), loss_of(evidence)
+    return lost.begin if fell is None and lost else fell
 
 
 def _between(
@@ -370,25 +367,17 @@ def _since_its_gain(
         return (Learning.ROSE, level.step_at(last)) if rose else (Learning.LEARNING, None)
     row = _arrived(level, since)
     fell = _fell_back(evidence, level, row)
-    if fell and fell.holds:
-        return Learning.FALLING, level.step_at(fell.row)
+    if fell is not None:
+        return Learning.FALLING, level.step_at(fell)
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
     if n - begun >= _WASTED * n and stood(begun, _GAIN):
         return Learning.FLAT, level.step_at(begun)
     return Learning.ARRIVED, level.step_at(row)
 
 
-@frozen
-class _FallBack:
-    """Last rows that are below those before."""
-
-    row: int  # the first
-    holds: bool  # whether this is a fall, and no dip of a run that goes on
-
-
-def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> _FallBack | None:
-    """The last rows that are clearly below the best ones since a row: a fall if that is beyond
-    doubt or has another sign; a run that goes on may have dipped.
+def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> int | None:
+    """The row from which the last are clearly below the best ones since a row: of a run that ended
+    beyond doubt or with another sign, of one that goes on it may be a dip.
     """
     few, value_T, ended = max(_ROWS_OF_A_STEP, len(level) // 10), level.value_T, evidence.ended
     means = moving_mean(value_T[row:], few)
@@ -400,8 +389,8 @@ def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> _FallBack | 
     if not far > max(_FELL * error, little):
         return None
     begin = row + few // 2 + row_after(means > means[-1] + far / 2)
-    surely = far > _FELL_SURELY * error or bool(signs_about(evidence, level.step_at(begin)))
-    return _FallBack(begin, holds=ended and surely)
+    surely = not ended or far > _FELL_SURELY * error
+    return begin if surely or signs_about(evidence, level.step_at(begin)) else None
 
 
 def _arrived(level: NoisyMetric, row: int) -> int:

@@ -741,7 +741,7 @@ def compare_runs(
     rows = [[_taken(record, metric, until, step) for record in group.runs] for group in groups]
     parted = _parted(groups, rows) if metric == "reward" else ()
     if parted:
-        rows = [[_taken(run.record, _HELD_OUT, None, step) for run in row] for row in rows]
+        rows = [[_measured(run.record, _HELD_OUT, run.judgement) for run in row] for row in rows]
     used = _leave_out(rows)
     for row, group in zip(rows, groups, strict=True):
         if not any(run.rows for run in row):
@@ -822,13 +822,17 @@ def _taken(
     cut_record = cut(record, until)
     judgement = judge(cut_record)
     column = judgement.metric if metric == "reward" and judgement.metric else metric
-    series = metric_series(cut_record, column, clock="steps")
-    updates = metric_series(cut_record, column)
+    return _measured(cut_record, column, judgement)
+
+
+def _measured(record: RunRecord, column: str, judgement: Judgement) -> _Taken:
+    """Take a metric of a judged run."""
+    series, updates = metric_series(record, column, clock="steps"), metric_series(record, column)
     steps, spacing = (
         median(np.diff(clock.time_T)) if clock.time_T.size > 1 else 1.0
         for clock in (series, updates)
     )
-    return _Taken(cut_record, series, judgement, max(1.0, series.window * steps / spacing))
+    return _Taken(record, series, judgement, max(1.0, series.window * steps / spacing))
 
 
 _HELD_OUT = "eval/reward"
@@ -838,15 +842,15 @@ _PARTED = {"reward_hacking", "overfitting"}
 
 def _parted(groups: Sequence[RunGroup], rows: Sequence[Sequence[_Taken]]) -> Words:
     """Say of which groups the reward parted from the held-out one, where all runs log that."""
-    names: dict[str, _Taken] = {}
+    names = []
     for group, row in zip(groups, rows, strict=True):
         for run in row:
             if not any(meaning.quantity == _HELD_OUT for meaning in run.record.meanings):
                 return ()
-            cause = run.judgement.cause
-            if run.judgement.state != "ok" and _PARTED & {*cause.keys, *cause.rivals}:
-                names[group.name] = run
-    said = f"These are held-out rewards, from which the reward of {listing([*names])} parted."
+        causes = [run.judgement.cause for run in row if run.judgement.state != "ok"]
+        if any(_PARTED & {*cause.keys, *cause.rivals} for cause in causes):
+            names.append(group.name)
+    said = f"These are held-out rewards, from which the reward of {listing(names)} parted."
     return (said,) * bool(names)
 
 
